@@ -1,12 +1,15 @@
 package pawl
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/text"
 )
 
 // ID names one job: a UUID of version 7 (RFC 9562), made by the [Queue] before
@@ -226,8 +229,8 @@ const (
 type Ref struct {
 	Queue string
 	ID    ID
-	// Fence is given once: no two claims of one ID ever carry the same, not
-	// even when the job was deleted and its ID enqueued again.
+	// Fence is given once: it grows with every claim of the ID, even when the
+	// job was deleted and its ID enqueued again meanwhile.
 	Fence int64
 	// Locator is an engine's own short cut to the record; 0 is always valid.
 	Locator int64
@@ -277,7 +280,8 @@ type Job struct {
 	Result   []byte
 	Progress *Progress
 
-	verb uint32 // atomic: the Verb a Tx recorded for this claim
+	verb  uint32 // atomic: the Verb a Tx recorded for this claim
+	tried uint32 // atomic: the Verb the last settle by hand tried
 }
 
 // Counts are what has happened to a job in all its life; a kick does not reset
@@ -391,4 +395,138 @@ func name(i int, names ...string) string {
 		return fmt.Sprintf("invalid(%d)", i)
 	}
 	return names[i]
+}
+
+// Validate reports what in r is beyond the limits of the contract, as an
+// [InvalidError] that names the field. It expects defaults to be filled in,
+// which [Queue.Prepare] does, and leaves the size of the payload to the Queue.
+func (r *Request) Validate() error {
+	switch {
+	case r.Err != nil:
+		return fmt.Errorf("pawl: request of kind %q: %w", r.Kind, r.Err)
+	case r.ID == ID{}:
+		return &InvalidError{"ID", "set"}
+	case !text.IsName(r.Queue, MaxNameLen):
+		return &InvalidError{"Queue", nameLimit}
+	case !text.IsName(r.Kind, MaxNameLen):
+		return &InvalidError{"Kind", nameLimit}
+	case r.Priority < -MaxPriority || r.Priority > MaxPriority:
+		return &InvalidError{"Priority", "between -1000 and 1000"}
+	case r.MaxAttempts < 1 && r.MaxAttempts != Unlimited:
+		return &InvalidError{"MaxAttempts", "positive, or Unlimited"}
+	case r.MaxRescues < 1 && r.MaxRescues != NoRescues:
+		return &InvalidError{"MaxRescues", "positive, or NoRescues"}
+	case r.MaxDepth < 1 && r.MaxDepth != Unlimited:
+		return &InvalidError{"MaxDepth", "positive, or Unlimited"}
+	case r.WhenFull > DropOldest:
+		return &InvalidError{"WhenFull", "Reject or DropOldest"}
+	}
+	return cmp.Or(r.validateTimes(), r.validateKey(), validateMeta(r.Meta))
+}
+
+const nameLimit = "1 to 200 letters, digits, '_', '-', '.' or ':'"
+
+func (r *Request) validateTimes() error {
+	switch {
+	case r.Delay < 0 || r.Delay > MaxAhead:
+		return &InvalidError{"Delay", "between 0 and 100 years"}
+	case r.Delay > 0 && !r.RunAt.IsZero():
+		return &InvalidError{"RunAt", "zero when Delay is set"}
+	case time.Until(r.RunAt) > MaxAhead:
+		return &InvalidError{"RunAt", "within 100 years"}
+	case time.Until(r.StartBefore) > MaxAhead:
+		return &InvalidError{"StartBefore", "within 100 years"}
+	case !r.StartBefore.IsZero() && !r.StartBefore.After(r.RunAt):
+		return &InvalidError{"StartBefore", "after RunAt"}
+	case r.Retention <= 0 && r.Retention != DeleteNow, r.Retention > MaxAhead:
+		return &InvalidError{"Retention", "positive and within 100 years, or DeleteNow"}
+	}
+	return cmp.Or(validateLease(r.Lease), validateTimeout(r.Timeout))
+}
+
+func (r *Request) validateKey() error {
+	switch {
+	case !text.IsLine(r.UniqueKey, MaxKeyLen):
+		return &InvalidError{"UniqueKey", "at most 255 bytes of UTF-8 without control characters"}
+	case r.UniqueMode > UniqueUntilWindow:
+		return &InvalidError{"UniqueMode", "UniqueUntilFinal, UniqueUntilClaimed or UniqueUntilWindow"}
+	case r.OnDuplicate > Replace:
+		return &InvalidError{"OnDuplicate", "KeepFirst or Replace"}
+	case r.UniqueKey == "" && (r.UniqueMode != UniqueUntilFinal || r.OnDuplicate != KeepFirst):
+		return &InvalidError{"UniqueKey", "set when UniqueMode or OnDuplicate is"}
+	case r.UniqueMode == UniqueUntilWindow && (r.UniqueWindow <= 0 || r.UniqueWindow > MaxAhead):
+		return &InvalidError{"UniqueWindow", "positive and within 100 years"}
+	case r.UniqueMode != UniqueUntilWindow && r.UniqueWindow != 0:
+		return &InvalidError{"UniqueWindow", "zero unless UniqueMode is UniqueUntilWindow"}
+	}
+	return nil
+}
+
+// The validators below return error, not *InvalidError, for cmp.Or to see a
+// nil interface.
+
+func validateLease(d time.Duration) error {
+	if d != 0 && (d < MinLease || d > MaxLease) {
+		return &InvalidError{"Lease", "between 10 ms and 24 h"}
+	}
+	return nil
+}
+
+func validateTimeout(d time.Duration) error {
+	if d <= 0 && d != NoTimeout || d > MaxAhead {
+		return &InvalidError{"Timeout", "positive and within 100 years, or NoTimeout"}
+	}
+	return nil
+}
+
+func validateMeta(meta map[string]string) error {
+	size := 0
+	for k, v := range meta {
+		size += len(k) + len(v)
+		if !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return &InvalidError{"Meta", "valid UTF-8"}
+		}
+	}
+	if size > MaxMetaSize {
+		return &InvalidError{"Meta", "at most 4096 bytes"}
+	}
+	return nil
+}
+
+func (p *Progress) validate() error {
+	switch {
+	case p == nil:
+		return nil
+	case !(p.Percent >= 0 && p.Percent <= 100):
+		return &InvalidError{"Progress.Percent", "between 0 and 100"}
+	case !text.IsLine(p.Stage, maxStage):
+		return &InvalidError{"Progress.Stage", "at most 200 bytes of UTF-8 without control characters"}
+	case !text.IsLine(p.Message, maxMessage):
+		return &InvalidError{"Progress.Message", "at most 1000 bytes of UTF-8 without control characters"}
+	case len(p.Counters) > MaxCounters:
+		return &InvalidError{"Progress.Counters", "at most 32 entries"}
+	}
+	for k := range p.Counters {
+		if k == "" || !text.IsLine(k, maxStage) {
+			return &InvalidError{"Progress.Counters", "named by 1 to 200 bytes of UTF-8 without control characters"}
+		}
+	}
+	return nil
+}
+
+const (
+	maxStage   = 200
+	maxMessage = 1000
+)
+
+// ceil rounds t up to the precision that storages keep, so that no job runs
+// early, and to UTC.
+func ceil(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	if down := t.Truncate(timePrecision); !down.Equal(t) {
+		t = down.Add(timePrecision)
+	}
+	return t.Round(0).UTC()
 }

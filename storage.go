@@ -64,8 +64,10 @@ type Storage interface {
 	// A paused queue yields nothing to a Claim that began after Configure
 	// returned. An engine may do some of Sweep's work meanwhile.
 	//
-	// With spec.Repeat, the jobs that are running under spec.Token are
-	// returned, if there are any, instead of new ones.
+	// With spec.Repeat, the jobs of any asked queue that are running under
+	// spec.Token are returned, if there are any, instead of new ones.
+	//
+	// A Claim is atomic for each queue, not over several.
 	Claim(ctx context.Context, spec ClaimSpec) (Claimed, error)
 
 	// Extend sets LeaseUntil = now + Renewal.Lease for each current claim,
@@ -108,8 +110,13 @@ type Writer interface {
 	// the fence ends; if the ref's claim was ended by the same verb before,
 	// nothing changes and that is success, so a Settle whose reply was lost can
 	// be repeated; otherwise the ref comes back as lost, in order, and nothing
-	// changes. With Outcome.Repeat a missing job counts as settled.
-	// One outcome never hinders another.
+	// changes. With Outcome.Repeat a missing job counts as settled. Within one
+	// call the same outcome again is success even if the first removed the
+	// record.
+	//
+	// One outcome never hinders another. Outside a transaction Settle does not
+	// wait for an open one that holds a job: it settles the others and returns
+	// a [BusyError] with the refs that it left.
 	Settle(ctx context.Context, outcomes []Outcome) (lost []Ref, err error)
 }
 
@@ -298,6 +305,7 @@ type QueueStats struct {
 	Scheduled, Ready, Running, Completed, Buried, Canceled int64
 	Retrying                                               int64         // of the scheduled: for ReasonRetry or ReasonRescue
 	OldestReady                                            time.Duration // how long the longest due ready job has been due
+	Waiting                                                int           // claimers waiting in Queue.Claim of this process; the Queue fills it in
 }
 
 // ChangeVerb is what Change does to a job.
@@ -417,12 +425,13 @@ func RescueDelay(n int) time.Duration {
 	if n <= 1 {
 		return 0
 	}
-	d := time.Minute
-	if n-2 < 6 {
-		d = time.Second << (n - 2)
-	}
+	d := doubled(time.Second, n-2, time.Minute)
 	return d/2 + rand.N(d/2+1)
 }
+
+// SkipDelay is how long a job waits that was handed back n times before by
+// processes that do not run its kind: min(100 ms · 2ⁿ, 1 min).
+func SkipDelay(n int) time.Duration { return doubled(100*time.Millisecond, n, time.Minute) }
 
 // Errors that callers decide by. Match them with errors.Is; engines wrap them
 // around what their driver said.
@@ -474,6 +483,15 @@ func (e *FullError) Error() string {
 
 // Is reports that e is ErrFull.
 func (e *FullError) Is(target error) bool { return target == ErrFull }
+
+// BusyError names the claims that a Settle left undecided because open
+// transactions hold their jobs; all others of the call were settled. Settle
+// them again later.
+type BusyError struct{ Refs []Ref }
+
+func (e *BusyError) Error() string {
+	return fmt.Sprintf("pawl: %d jobs are held by open transactions", len(e.Refs))
+}
 
 // SchemaError says which schema version a storage has and which it needs.
 type SchemaError struct{ Have, Want int }

@@ -1,0 +1,1071 @@
+package pawl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/text"
+	"github.com/pawlq/pawl/internal/wake"
+)
+
+// DefaultQueue is where requests without a queue go.
+const DefaultQueue = "default"
+
+// Options set the defaults of a [Queue]. The zero value of each field is a
+// default itself; nil Options are all zero.
+type Options struct {
+	// Logger gets what no return value can say. Payloads are never logged.
+	// nil means slog.Default().
+	Logger *slog.Logger
+
+	// MaxPayload bounds payloads and results, in bytes. 0 means 1 MiB.
+	MaxPayload int
+
+	// Defaults of requests that leave the field zero.
+	MaxAttempts int           // 0 means 25
+	MaxRescues  int           // 0 means 5
+	Timeout     time.Duration // 0 means 30 min
+	Retention   time.Duration // 0 means 24 h
+	WhenFull    WhenFull
+
+	// Depth limits the waiting jobs of queues by name; "" names all others.
+	// Without an entry there is no limit.
+	Depth map[string]int
+
+	// Lease is how long a claim lasts that is not extended, where the job does
+	// not say. 0 means 30 s.
+	Lease time.Duration
+
+	// Backoff is the delay of failed jobs. nil means Exponential{} (1 s
+	// doubling up to 1 h).
+	Backoff Backoff
+
+	// BuriedRetention and MaxBuried bound the dead-letter queues, see
+	// [SweepSpec]. 0 means no bound.
+	BuriedRetention time.Duration
+	MaxBuried       int
+
+	// Poll is how often a waiting Claim or Wait looks by itself, for what no
+	// event told. 0 means 1 s.
+	Poll time.Duration
+
+	// WorkerID names this process in records. Empty means host-pid-random.
+	WorkerID string
+
+	// Middleware wraps Enqueue, the first outermost.
+	Middleware []EnqueueMiddleware
+}
+
+// EnqueueFunc stores requests.
+type EnqueueFunc func(ctx context.Context, reqs []*Request) ([]Receipt, error)
+
+// EnqueueMiddleware wraps the storing of requests, to add trace context,
+// encrypt payloads, check tenancy. It sees copies with IDs and defaults filled
+// in and may change all but IDs; they are validated after it.
+type EnqueueMiddleware func(next EnqueueFunc) EnqueueFunc
+
+// A Queue is the way into a storage: it fills in defaults, validates and
+// delegates. It holds many queues, told apart by name. A Queue is safe for
+// concurrent use and needs no closing.
+type Queue struct {
+	storage Storage
+	opts    Options
+	log     *slog.Logger
+	enqueue EnqueueFunc
+	ends    wake.Set[ID] // those who Wait for jobs
+	hub     hub
+	swept   atomic.Int64 // UnixNano of the last sweep begun by a claimer
+}
+
+// New returns a Queue on s.
+func New(s Storage, o *Options) *Queue {
+	q := &Queue{storage: s, opts: o.withDefaults()}
+	q.log = q.opts.Logger
+	q.enqueue = q.middleware(s.Enqueue)
+	q.hub.storage = s
+	return q
+}
+
+func (o *Options) withDefaults() Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	if d.Logger == nil {
+		d.Logger = slog.Default()
+	}
+	if d.Backoff == nil {
+		d.Backoff = Exponential{}
+	}
+	if d.WorkerID == "" {
+		host, _ := os.Hostname()
+		d.WorkerID = fmt.Sprintf("%s-%d-%06x", text.Clean(host, MaxNameLen), os.Getpid(), rand.N(1<<24))
+	}
+	d.WorkerID = text.Clean(d.WorkerID, MaxKeyLen)
+	setDefault(&d.MaxPayload, 1<<20)
+	setDefault(&d.MaxAttempts, 25)
+	setDefault(&d.MaxRescues, 5)
+	setDefault(&d.Timeout, 30*time.Minute)
+	setDefault(&d.Retention, 24*time.Hour)
+	setDefault(&d.Lease, 30*time.Second)
+	setDefault(&d.Poll, time.Second)
+	d.Lease = min(max(d.Lease, MinLease), MaxLease)
+	return d
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Storage returns the storage that New was given.
+func (q *Queue) Storage() Storage { return q.storage }
+
+// Options returns the options with defaults filled in.
+func (q *Queue) Options() Options { return q.opts }
+
+// Enqueue stores one job. The receipt says whether it was stored, was there
+// already, or is a duplicate of which job. On an error other than ErrInvalid,
+// ErrFull, ErrClosed the outcome is unknown; enqueueing the request again with
+// the ID of the receipt, which is set even then, is safe.
+func (q *Queue) Enqueue(ctx context.Context, r *Request) (Receipt, error) {
+	return enqueueOne(ctx, q.EnqueueMany, r)
+}
+
+// EnqueueMany stores up to [MaxBatch] jobs, all or none (but see the capability
+// table), and returns one receipt each, in order.
+func (q *Queue) EnqueueMany(ctx context.Context, reqs []*Request) ([]Receipt, error) {
+	return q.enqueueBy(ctx, q.enqueue, reqs)
+}
+
+// Prepare returns copies of the requests as a storage gets them: with IDs and
+// defaults filled in, and validated. It is for those who test storages or
+// write to one directly.
+func (q *Queue) Prepare(reqs ...*Request) ([]*Request, error) {
+	filled := q.fill(reqs)
+	return filled, q.validate(filled)
+}
+
+func enqueueOne(ctx context.Context, many EnqueueFunc, r *Request) (Receipt, error) {
+	receipts, err := many(ctx, []*Request{r})
+	if len(receipts) == 0 {
+		return Receipt{}, err
+	}
+	return receipts[0], err
+}
+
+// enqueueBy returns receipts that carry the IDs even on an error, so that the
+// caller can find out what became of them.
+func (q *Queue) enqueueBy(ctx context.Context, store EnqueueFunc, reqs []*Request) ([]Receipt, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	if len(reqs) > MaxBatch {
+		return nil, &InvalidError{"requests", "at most 10000 in one call"}
+	}
+	if slices.Contains(reqs, nil) {
+		return nil, &InvalidError{"request", "not nil"}
+	}
+	filled := q.fill(reqs)
+	receipts, err := store(ctx, filled)
+	if err == nil {
+		return receipts, nil
+	}
+	receipts = make([]Receipt, len(filled))
+	for i, r := range filled {
+		receipts[i] = Receipt{ID: r.ID, Queue: r.Queue}
+	}
+	return receipts, err
+}
+
+func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
+	next := func(ctx context.Context, reqs []*Request) ([]Receipt, error) {
+		if err := q.validate(reqs); err != nil {
+			return nil, err
+		}
+		return store(ctx, reqs)
+	}
+	for _, m := range slices.Backward(q.opts.Middleware) {
+		next = m(next)
+	}
+	return next
+}
+
+func (q *Queue) fill(reqs []*Request) []*Request {
+	copies := make([]Request, len(reqs))
+	filled := make([]*Request, len(reqs))
+	for i, r := range reqs {
+		copies[i] = *r
+		q.fillOne(&copies[i])
+		filled[i] = &copies[i]
+	}
+	return filled
+}
+
+func (q *Queue) fillOne(r *Request) {
+	if r.ID == (ID{}) {
+		r.ID = uuid.Must(uuid.NewV7()) // fails only without a source of randomness
+	}
+	setDefault(&r.Queue, DefaultQueue)
+	setDefault(&r.Timeout, q.opts.Timeout)
+	setDefault(&r.MaxAttempts, q.opts.MaxAttempts)
+	setDefault(&r.MaxRescues, q.opts.MaxRescues)
+	setDefault(&r.Retention, q.opts.Retention)
+	setDefault(&r.WhenFull, q.opts.WhenFull)
+	if r.MaxDepth == 0 {
+		r.MaxDepth = q.depth(r.Queue)
+	}
+	r.RunAt, r.StartBefore = ceil(r.RunAt), ceil(r.StartBefore)
+}
+
+func (q *Queue) depth(queue string) int {
+	if n, ok := q.opts.Depth[queue]; ok {
+		return n
+	}
+	if n, ok := q.opts.Depth[""]; ok {
+		return n
+	}
+	return Unlimited
+}
+
+func (q *Queue) validate(reqs []*Request) error {
+	for _, r := range reqs {
+		if err := r.Validate(); err != nil {
+			return err
+		}
+		if len(r.Payload) > q.opts.MaxPayload {
+			return &InvalidError{"Payload", fmt.Sprintf("at most %d bytes", q.opts.MaxPayload)}
+		}
+	}
+	return nil
+}
+
+// WithTx returns the Queue's writing half inside a caller's transaction: w
+// comes from the storage's own Tx or SQLTx method. What it writes is seen, and
+// its jobs run, only after the caller has committed.
+func (q *Queue) WithTx(w Writer) *Tx {
+	return &Tx{q: q, w: w, enqueue: q.middleware(w.Enqueue)}
+}
+
+// A Tx enqueues and settles inside a caller's transaction. It must be used as
+// the transaction may be: not concurrently, not after its end.
+type Tx struct {
+	q       *Queue
+	w       Writer
+	enqueue EnqueueFunc
+}
+
+// Enqueue is [Queue.Enqueue] in the transaction.
+func (tx *Tx) Enqueue(ctx context.Context, r *Request) (Receipt, error) {
+	return enqueueOne(ctx, tx.EnqueueMany, r)
+}
+
+// EnqueueMany is [Queue.EnqueueMany] in the transaction.
+func (tx *Tx) EnqueueMany(ctx context.Context, reqs []*Request) ([]Receipt, error) {
+	return tx.q.enqueueBy(ctx, tx.enqueue, reqs)
+}
+
+// Ack completes the job if and when the transaction commits, which makes the
+// effects of the handler in this database happen exactly once. The pool that
+// runs the handler verifies the commit.
+func (tx *Tx) Ack(ctx context.Context, j *Job, result []byte) error {
+	return tx.settle(ctx, j, Outcome{Ref: j.Ref, Verb: Ack, Result: result})
+}
+
+// Nack is [Queue.Nack] in the transaction.
+func (tx *Tx) Nack(ctx context.Context, j *Job, cause error) error {
+	if cause == nil {
+		return &InvalidError{"cause", "not nil"}
+	}
+	return tx.settle(ctx, j, OutcomeOf(j, cause, tx.q.opts.Backoff))
+}
+
+// Bury is [Queue.Bury] in the transaction.
+func (tx *Tx) Bury(ctx context.Context, j *Job, cause error) error {
+	return tx.settle(ctx, j, buryOutcome(j, cause))
+}
+
+func (tx *Tx) settle(ctx context.Context, j *Job, o Outcome) error {
+	if err := tx.q.cleanOutcome(&o); err != nil {
+		return err
+	}
+	lost, err := tx.w.Settle(ctx, []Outcome{o})
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return ErrLost
+	}
+	atomic.StoreUint32(&j.verb, uint32(o.Verb))
+	return nil
+}
+
+// ClaimOptions narrow a [Queue.Claim].
+type ClaimOptions struct {
+	// Queues are emptied in this order. None means the default queue.
+	Queues []string
+	// Kinds are those wanted; other jobs that come up are handed back with a
+	// growing delay ([SkipDelay]). None means all.
+	Kinds []string
+	// Lease is how long the claim lasts where the job does not say. 0 means
+	// Options.Lease.
+	Lease time.Duration
+}
+
+// Claim waits until it has claimed a job, or ctx ends. Whoever claims a job by
+// hand must settle it, or extend it, before its lease ends.
+func (q *Queue) Claim(ctx context.Context, o *ClaimOptions) (*Job, error) {
+	spec, kinds, err := q.claimSpec(o)
+	if err != nil {
+		return nil, err
+	}
+	w := q.hub.join(spec.Queues)
+	defer q.hub.leave(w)
+	for {
+		q.sweepSometimes(ctx)
+		job, next, err := q.claimOne(ctx, spec, kinds)
+		if err != nil {
+			return nil, err
+		}
+		if job != nil {
+			q.hub.waiters.WakeOne(job.Queue)
+			return job, nil
+		}
+		if err := waitForJob(ctx, w, q.opts.Poll, next); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (q *Queue) claimSpec(o *ClaimOptions) (spec ClaimSpec, kinds []string, err error) {
+	if o == nil {
+		o = &ClaimOptions{}
+	}
+	spec = ClaimSpec{Max: 1, Lease: o.Lease, Worker: q.opts.WorkerID}
+	setDefault(&spec.Lease, q.opts.Lease)
+	if err := validateLease(spec.Lease); err != nil {
+		return spec, nil, err
+	}
+	queues := o.Queues
+	if len(queues) == 0 {
+		queues = []string{DefaultQueue}
+	}
+	for i, name := range queues {
+		if !text.IsName(name, MaxNameLen) {
+			return spec, nil, &InvalidError{"Queue", nameLimit}
+		}
+		if !slices.Contains(queues[:i], name) {
+			spec.Queues = append(spec.Queues, QueueAsk{name, 1})
+		}
+	}
+	for _, kind := range o.Kinds {
+		if !text.IsName(kind, MaxNameLen) {
+			return spec, nil, &InvalidError{"Kind", nameLimit}
+		}
+	}
+	return spec, o.Kinds, nil
+}
+
+// claimOne claims until it finds a job of the kinds wanted or no job at all.
+func (q *Queue) claimOne(ctx context.Context, spec ClaimSpec, kinds []string) (*Job, time.Duration, error) {
+	for {
+		c, err := q.ClaimBatch(ctx, spec)
+		if err != nil || len(c.Jobs) == 0 {
+			return nil, c.NextDue, err
+		}
+		job := c.Jobs[0]
+		if len(kinds) == 0 || slices.Contains(kinds, job.Kind) {
+			return job, 0, nil
+		}
+		skip := Outcome{Ref: job.Ref, Verb: Skip, Delay: SkipDelay(job.Counts.Skips)}
+		if _, err := q.Settle(ctx, []Outcome{skip}); err != nil {
+			return nil, 0, err
+		}
+		// Those who want this kind must learn when it is due again.
+		q.hub.waiters.WakeEach(job.Queue)
+	}
+}
+
+// recoverTimeout bounds how long a Claim whose reply was lost looks for what it
+// may have claimed after its caller has gone.
+const recoverTimeout = 2 * time.Second
+
+// ClaimBatch claims up to spec.Max jobs and does not wait for jobs to come; it
+// is for those who write a pool. A zero Token is filled in. If the storage's
+// reply is lost, ClaimBatch asks once more for the jobs of the same token, and
+// hands them back if ctx has ended meanwhile.
+func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error) {
+	if spec.Token == 0 {
+		spec.Token = rand.Int64()
+	}
+	c, err := q.storage.Claim(ctx, spec)
+	if err == nil || !unknownOutcome(err) {
+		return c, err
+	}
+	spec.Repeat = true
+	if ctx.Err() == nil {
+		return q.storage.Claim(ctx, spec)
+	}
+	q.handBack(context.WithoutCancel(ctx), spec)
+	return Claimed{}, err
+}
+
+func (q *Queue) handBack(ctx context.Context, spec ClaimSpec) {
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	c, err := q.storage.Claim(ctx, spec)
+	if err != nil || len(c.Jobs) == 0 {
+		return
+	}
+	outcomes := make([]Outcome, len(c.Jobs))
+	for i, j := range c.Jobs {
+		outcomes[i] = Outcome{Ref: j.Ref, Verb: Release}
+	}
+	// Should this fail, the leases end by themselves.
+	if _, err := q.Settle(ctx, outcomes); err != nil {
+		q.log.WarnContext(ctx, "pawl: claimed jobs could not be handed back", "jobs", len(outcomes), "err", err)
+	}
+}
+
+// unknownOutcome reports whether a call that returned err may have had its
+// effect all the same.
+func unknownOutcome(err error) bool {
+	for _, known := range []error{ErrInvalid, ErrFull, ErrUnsupported, ErrSchema, ErrClosed, ErrTxOver} {
+		if errors.Is(err, known) {
+			return false
+		}
+	}
+	return true
+}
+
+// Ack completes a claimed job and keeps the result, which may be nil. It
+// returns ErrLost if the claim is no longer current. After any other error the
+// same call may be repeated.
+func (q *Queue) Ack(ctx context.Context, j *Job, result []byte) error {
+	return q.settleOne(ctx, j, Outcome{Ref: j.Ref, Verb: Ack, Result: result})
+}
+
+// Nack reports that a claimed job failed. It waits for its next attempt as
+// Options.Backoff says, or is buried if that was the last; cause may be a
+// [RetryAfter], [Permanent] or [Snooze]. Errors are as for Ack.
+func (q *Queue) Nack(ctx context.Context, j *Job, cause error) error {
+	if cause == nil {
+		return &InvalidError{"cause", "not nil"}
+	}
+	return q.settleOne(ctx, j, OutcomeOf(j, cause, q.opts.Backoff))
+}
+
+// Bury moves a claimed job to the dead-letter queue. Errors are as for Ack.
+func (q *Queue) Bury(ctx context.Context, j *Job, cause error) error {
+	return q.settleOne(ctx, j, buryOutcome(j, cause))
+}
+
+func buryOutcome(j *Job, cause error) Outcome {
+	o := Outcome{Ref: j.Ref, Verb: Bury}
+	if cause != nil {
+		o.Error = cause.Error()
+	}
+	return o
+}
+
+// ReleaseOptions say how a job is handed back.
+type ReleaseOptions struct {
+	Delay    time.Duration // 0 keeps its place
+	Priority *int          // nil leaves it
+}
+
+// Release hands a claimed job back, its attempt unspent. Errors are as for Ack.
+func (q *Queue) Release(ctx context.Context, j *Job, o *ReleaseOptions) error {
+	if o == nil {
+		o = &ReleaseOptions{}
+	}
+	return q.settleOne(ctx, j, Outcome{Ref: j.Ref, Verb: Release, Delay: o.Delay, Priority: o.Priority})
+}
+
+func (q *Queue) settleOne(ctx context.Context, j *Job, o Outcome) error {
+	// A call that is made again after an error must find its own effect.
+	o.Repeat = atomic.SwapUint32(&j.tried, uint32(o.Verb)) == uint32(o.Verb)
+	lost, err := q.Settle(ctx, []Outcome{o})
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return ErrLost
+	}
+	return nil
+}
+
+// Settle settles claims in one call and returns those that were lost; it is for
+// those who write a pool. Error texts are cleaned and cut, delays clamped.
+func (q *Queue) Settle(ctx context.Context, outcomes []Outcome) (lost []Ref, err error) {
+	if outcomes, err = q.cleanOutcomes(outcomes); err != nil {
+		return nil, err
+	}
+	for chunk := range slices.Chunk(outcomes, MaxStep) {
+		l, err := q.storage.Settle(ctx, chunk)
+		lost = append(lost, l...)
+		if err != nil {
+			return lost, err
+		}
+		q.announceEnds(chunk)
+	}
+	return lost, nil
+}
+
+// Cycle settles and claims, in one round trip where the storage can. After an
+// error all of it is unknown: repeat the outcomes with Repeat, and the claim
+// with its Token and Repeat.
+func (q *Queue) Cycle(ctx context.Context, outcomes []Outcome, spec ClaimSpec) (lost []Ref, c Claimed, err error) {
+	cycler, ok := Find[Cycler](q.storage)
+	if !ok || len(outcomes) == 0 || len(outcomes) > MaxStep {
+		if lost, err = q.Settle(ctx, outcomes); err != nil {
+			return lost, c, err
+		}
+		c, err = q.storage.Claim(ctx, spec)
+		return lost, c, err
+	}
+	if outcomes, err = q.cleanOutcomes(outcomes); err != nil {
+		return nil, c, err
+	}
+	lost, c, err = cycler.Cycle(ctx, outcomes, spec)
+	if err == nil {
+		q.announceEnds(outcomes)
+	}
+	return lost, c, err
+}
+
+func (q *Queue) cleanOutcomes(outcomes []Outcome) ([]Outcome, error) {
+	outcomes = slices.Clone(outcomes)
+	for i := range outcomes {
+		if err := q.cleanOutcome(&outcomes[i]); err != nil {
+			return nil, err
+		}
+	}
+	return outcomes, nil
+}
+
+func (q *Queue) cleanOutcome(o *Outcome) error {
+	switch {
+	case o.Verb < Ack || o.Verb > Skip:
+		return &InvalidError{"Verb", "one of the verbs"}
+	case len(o.Result) > q.opts.MaxPayload:
+		return &InvalidError{"Result", fmt.Sprintf("at most %d bytes", q.opts.MaxPayload)}
+	case o.Priority != nil && (*o.Priority < -MaxPriority || *o.Priority > MaxPriority):
+		return &InvalidError{"Priority", "between -1000 and 1000"}
+	}
+	o.Error = text.Clean(o.Error, MaxErrorText)
+	o.Stack = text.Clean(o.Stack, MaxErrorText)
+	o.Delay = min(max(o.Delay, 0), MaxAhead)
+	return nil
+}
+
+// ExtendOptions say what an Extend changes beside the lease.
+type ExtendOptions struct {
+	Lease    time.Duration // 0 means the job's own or Options.Lease
+	Progress *Progress
+}
+
+// Extend lets the lease of a claimed job begin anew, which beanstalkd calls
+// touch, and may report progress. It returns ErrLost if the claim is no longer
+// current.
+func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
+	if o == nil {
+		o = &ExtendOptions{}
+	}
+	lease := o.Lease
+	setDefault(&lease, j.Lease)
+	lost, err := q.Renew(ctx, []Renewal{{Ref: j.Ref, Lease: lease, Progress: o.Progress}})
+	if err != nil {
+		return err
+	}
+	if len(lost) > 0 {
+		return ErrLost
+	}
+	return nil
+}
+
+// Renew extends claims in one call and returns those that were lost; it is for
+// those who write a pool. A zero Lease means Options.Lease.
+func (q *Queue) Renew(ctx context.Context, renewals []Renewal) (lost []Ref, err error) {
+	renewals = slices.Clone(renewals)
+	for i := range renewals {
+		r := &renewals[i]
+		setDefault(&r.Lease, q.opts.Lease)
+		if err := errors.Join(validateLease(r.Lease), r.Progress.validate()); err != nil {
+			return nil, err
+		}
+	}
+	for chunk := range slices.Chunk(renewals, MaxStep) {
+		l, err := q.storage.Extend(ctx, chunk)
+		lost = append(lost, l...)
+		if err != nil {
+			return lost, err
+		}
+	}
+	return lost, nil
+}
+
+// sweepEvery is how often claimers of a process sweep; with the lease it bounds
+// how long the job of a dead worker waits.
+const sweepEvery = 5 * time.Second
+
+// Sweep does once what is due because time passed, see [Storage]. Pools and
+// waiting claimers do it by themselves.
+func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
+	return q.storage.Sweep(ctx, SweepSpec{
+		Limit:           MaxStep,
+		BuriedRetention: q.opts.BuriedRetention,
+		MaxBuried:       q.opts.MaxBuried,
+	})
+}
+
+func (q *Queue) sweepSometimes(ctx context.Context) {
+	last, now := q.swept.Load(), time.Now().UnixNano()
+	if now-last < int64(sweepEvery) || !q.swept.CompareAndSwap(last, now) {
+		return
+	}
+	if _, err := q.Sweep(ctx); err != nil && ctx.Err() == nil {
+		q.log.WarnContext(ctx, "pawl: sweep failed", "err", err)
+	}
+}
+
+// Watch calls f with the storage's events until ctx ends; see [Watcher]. It
+// returns ErrUnsupported if the storage has none.
+func (q *Queue) Watch(ctx context.Context, f func(Event)) error {
+	w, ok := Find[Watcher](q.storage)
+	if !ok {
+		return ErrUnsupported
+	}
+	return w.Watch(ctx, f)
+}
+
+// Get returns a job, or ErrNotFound. An empty queue searches all of them.
+func (q *Queue) Get(ctx context.Context, queue string, id ID) (*Job, error) {
+	jobs, err := q.storage.Get(ctx, queue, id)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 || jobs[0] == nil {
+		return nil, fmt.Errorf("%w: %v", ErrNotFound, id)
+	}
+	return jobs[0], nil
+}
+
+// Peek returns the first job of the queue in that state, in the order of
+// [Admin].List: the next ready, the next due, the one buried first. It returns
+// ErrNotFound if there is none.
+func (q *Queue) Peek(ctx context.Context, queue string, state State) (*Job, error) {
+	spec := ListSpec{Filter: Filter{Queue: queue, States: []State{state}}, Limit: 1, Payloads: true}
+	for {
+		page, err := q.List(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		if len(page.Jobs) > 0 {
+			return page.Jobs[0], nil
+		}
+		if page.Next == "" {
+			return nil, fmt.Errorf("%w: %v in %q", ErrNotFound, state, queue)
+		}
+		spec.Cursor = page.Next
+	}
+}
+
+// List returns a page of jobs, see [Admin]. A zero Limit means 100.
+func (q *Queue) List(ctx context.Context, spec ListSpec) (Page, error) {
+	setDefault(&spec.Limit, 100)
+	if spec.Limit < 1 || spec.Limit > MaxStep {
+		return Page{}, &InvalidError{"Limit", "between 1 and 1000"}
+	}
+	for _, s := range spec.States {
+		if s < Scheduled || s > Canceled {
+			return Page{}, &InvalidError{"States", "known states"}
+		}
+	}
+	return q.storage.List(ctx, spec)
+}
+
+// Jobs ranges over all jobs that match, without payloads, page by page. It
+// ends at the first error.
+func (q *Queue) Jobs(ctx context.Context, f Filter) iter.Seq2[*Job, error] {
+	return func(yield func(*Job, error) bool) {
+		spec := ListSpec{Filter: f, Limit: MaxStep}
+		for {
+			page, err := q.List(ctx, spec)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, j := range page.Jobs {
+				if !yield(j, nil) {
+					return
+				}
+			}
+			if spec.Cursor = page.Next; spec.Cursor == "" {
+				return
+			}
+		}
+	}
+}
+
+// Stats returns the numbers of the named queues, or of all known ones, in order
+// of name.
+func (q *Queue) Stats(ctx context.Context, queues ...string) ([]QueueStats, error) {
+	stats, err := q.storage.Count(ctx, queues...)
+	for i := range stats {
+		stats[i].Waiting = q.hub.waiters.Count(stats[i].Queue)
+	}
+	return stats, err
+}
+
+// Queues returns the names of the queues that hold a job or a setting.
+func (q *Queue) Queues(ctx context.Context) ([]string, error) {
+	stats, err := q.storage.Count(ctx)
+	names := make([]string, len(stats))
+	for i, s := range stats {
+		names[i] = s.Queue
+	}
+	return names, err
+}
+
+// Pause keeps the queue's jobs from being claimed, in all processes, until
+// Resume. Jobs already claimed go on.
+func (q *Queue) Pause(ctx context.Context, queue string) error {
+	return q.configure(ctx, queue, QueueSettings{Paused: new(true)})
+}
+
+// Resume ends a Pause.
+func (q *Queue) Resume(ctx context.Context, queue string) error {
+	return q.configure(ctx, queue, QueueSettings{Paused: new(false)})
+}
+
+func (q *Queue) configure(ctx context.Context, queue string, s QueueSettings) error {
+	if !text.IsName(queue, MaxNameLen) {
+		return &InvalidError{"Queue", nameLimit}
+	}
+	return q.storage.Configure(ctx, queue, s)
+}
+
+// Kick makes a buried, canceled or completed job ready again, with all its
+// attempts. It returns ErrNotFound, an InvalidError if the job is in another
+// state, or a ConflictError if another job holds its unique key.
+func (q *Queue) Kick(ctx context.Context, queue string, id ID) error {
+	return q.change(ctx, Change{Verb: Kick, Queue: queue}, id)
+}
+
+// KickAll kicks the buried and canceled jobs that match, up to n of them (0
+// means all), in the order of List: by queue, buried before canceled, the one
+// that ended first first. Jobs whose unique key is held stay. It works in
+// steps and returns how many jobs it kicked, even on an error.
+func (q *Queue) KickAll(ctx context.Context, f Filter, n int) (int, error) {
+	return q.changeAll(ctx, Change{Verb: Kick, From: []State{Buried, Canceled}}, f, n)
+}
+
+// Cancel ends a waiting or running job. The handler of a running one finds its
+// context cancelled and its claim lost. Errors are as for Kick.
+func (q *Queue) Cancel(ctx context.Context, queue string, id ID) error {
+	return q.change(ctx, Change{Verb: Cancel, Queue: queue}, id)
+}
+
+// CancelAll cancels the waiting and running jobs that match, as KickAll does.
+func (q *Queue) CancelAll(ctx context.Context, f Filter, n int) (int, error) {
+	return q.changeAll(ctx, Change{Verb: Cancel}, f, n)
+}
+
+// Delete removes a job of any state, a running one too. It returns ErrNotFound
+// if there is none.
+func (q *Queue) Delete(ctx context.Context, queue string, id ID) error {
+	return q.change(ctx, Change{Verb: Delete, Queue: queue}, id)
+}
+
+// DeleteAll deletes the jobs that match, as KickAll does.
+func (q *Queue) DeleteAll(ctx context.Context, f Filter, n int) (int, error) {
+	return q.changeAll(ctx, Change{Verb: Delete}, f, n)
+}
+
+// RunNow makes a scheduled job due. Errors are as for Kick.
+func (q *Queue) RunNow(ctx context.Context, queue string, id ID) error {
+	return q.change(ctx, Change{Verb: Reschedule, Queue: queue}, id)
+}
+
+// Reschedule sets when a waiting job becomes due. Errors are as for Kick.
+func (q *Queue) Reschedule(ctx context.Context, queue string, id ID, at time.Time) error {
+	if time.Until(at) > MaxAhead {
+		return &InvalidError{"RunAt", "within 100 years"}
+	}
+	return q.change(ctx, Change{Verb: Reschedule, Queue: queue, RunAt: ceil(at)}, id)
+}
+
+// Edit rewrites fields of a waiting job. Errors are as for Kick.
+func (q *Queue) Edit(ctx context.Context, queue string, id ID, e EditFields) error {
+	if err := q.validateEdit(&e); err != nil {
+		return err
+	}
+	return q.change(ctx, Change{Verb: Edit, Queue: queue, Edit: e}, id)
+}
+
+// validateEdit checks e by the rules of a Request.
+func (q *Queue) validateEdit(e *EditFields) error {
+	r := Request{Kind: "edit", Payload: e.Payload, Meta: e.Meta}
+	q.fillOne(&r)
+	assign(&r.Priority, e.Priority)
+	assign(&r.Timeout, e.Timeout)
+	assign(&r.Lease, e.Lease)
+	assign(&r.MaxAttempts, e.MaxAttempts)
+	assign(&r.Retention, e.Retention)
+	if e.StartBefore != nil {
+		r.StartBefore = ceil(*e.StartBefore)
+		e.StartBefore = &r.StartBefore
+	}
+	return q.validate([]*Request{&r})
+}
+
+func assign[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func (q *Queue) change(ctx context.Context, c Change, id ID) error {
+	c.IDs = []ID{id}
+	if c.From == nil {
+		c.From = c.Verb.From()
+	}
+	changed, err := q.storage.Change(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch r := changed[0]; r.Status {
+	case Done:
+		q.announceChanged(c.Verb, changed)
+		return nil
+	case NotFound:
+		return fmt.Errorf("%w: %v", ErrNotFound, id)
+	case Conflict:
+		return &ConflictError{r.Holder}
+	default:
+		return &InvalidError{"State", fmt.Sprintf("one of %v to %v; it is %v", c.From, c.Verb, r.Before)}
+	}
+}
+
+func (q *Queue) changeAll(ctx context.Context, c Change, f Filter, n int) (done int, err error) {
+	if c.From == nil {
+		c.From = c.Verb.From()
+	}
+	if c.From = intersect(c.From, f.States); len(c.From) == 0 {
+		return 0, nil
+	}
+	f.States = c.From
+	spec := ListSpec{Filter: f, Limit: MaxStep}
+	for {
+		if n > 0 {
+			spec.Limit = min(MaxStep, n-done)
+		}
+		page, err := q.List(ctx, spec)
+		if err != nil {
+			return done, err
+		}
+		d, err := q.changePage(ctx, c, page.Jobs)
+		done += d
+		if err != nil || page.Next == "" || n > 0 && done >= n {
+			return done, err
+		}
+		spec.Cursor = page.Next
+	}
+}
+
+// changePage applies c to jobs, which come queue by queue.
+func (q *Queue) changePage(ctx context.Context, c Change, jobs []*Job) (done int, err error) {
+	for len(jobs) > 0 {
+		c.Queue, c.IDs = jobs[0].Queue, nil
+		for len(jobs) > 0 && jobs[0].Queue == c.Queue {
+			c.IDs = append(c.IDs, jobs[0].ID)
+			jobs = jobs[1:]
+		}
+		changed, err := q.storage.Change(ctx, c)
+		if err != nil {
+			return done, err
+		}
+		for _, r := range changed {
+			if r.Status == Done {
+				done++
+			}
+		}
+		q.announceChanged(c.Verb, changed)
+	}
+	return done, nil
+}
+
+func (q *Queue) announceChanged(v ChangeVerb, changed []Changed) {
+	if v != Cancel && v != Delete {
+		return
+	}
+	for _, r := range changed {
+		q.ends.WakeEach(r.ID)
+	}
+}
+
+// announceEnds tells those who wait in this process for jobs that may have
+// become final.
+func (q *Queue) announceEnds(outcomes []Outcome) {
+	if q.ends.Empty() {
+		return
+	}
+	for _, o := range outcomes {
+		if o.Verb == Ack || o.Verb == Nack || o.Verb == Bury {
+			q.ends.WakeEach(o.Ref.ID)
+		}
+	}
+}
+
+func intersect(a, b []State) []State {
+	if len(b) == 0 {
+		return a
+	}
+	return slices.DeleteFunc(slices.Clone(a), func(s State) bool { return !slices.Contains(b, s) })
+}
+
+// Wait waits until all the jobs are final (completed, buried or canceled) and
+// returns them, or until ctx ends. A job must be kept to be found: one with
+// DeleteNow gives ErrInvalid, one that is not there ErrNotFound.
+func (q *Queue) Wait(ctx context.Context, queue string, ids ...ID) ([]*Job, error) {
+	w := q.ends.Join(ids)
+	defer q.ends.Leave(w)
+	poll := newPoll(q.opts.Poll)
+	for {
+		jobs, done, err := q.waited(ctx, queue, ids)
+		if err != nil || done {
+			return jobs, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-w.C:
+		case <-time.After(poll.next()):
+		}
+	}
+}
+
+func (q *Queue) waited(ctx context.Context, queue string, ids []ID) (jobs []*Job, done bool, err error) {
+	done = true
+	for chunk := range slices.Chunk(ids, MaxStep) {
+		found, err := q.storage.Get(ctx, queue, chunk...)
+		if err != nil {
+			return nil, false, err
+		}
+		for i, j := range found {
+			switch {
+			case j == nil:
+				return nil, false, fmt.Errorf("%w: %v", ErrNotFound, chunk[i])
+			case j.State.Final():
+			case j.Retention == DeleteNow:
+				return nil, false, &InvalidError{"Retention", "not DeleteNow for a job to be waited for"}
+			default:
+				done = false
+			}
+		}
+		jobs = append(jobs, found...)
+	}
+	return jobs, done, nil
+}
+
+// A poll grows from a hundredth of its limit, so that what ends soon is seen
+// soon.
+type poll struct{ d, limit time.Duration }
+
+func newPoll(limit time.Duration) *poll { return &poll{max(limit/100, time.Millisecond), limit} }
+
+func (p *poll) next() time.Duration {
+	d := p.d
+	p.d = min(2*p.d, p.limit)
+	return d
+}
+
+// A hub holds the claimers that wait in this process and, while there are any,
+// watches the storage for them.
+type hub struct {
+	storage Storage
+	waiters wake.Set[string]
+
+	mu   sync.Mutex
+	n    int
+	stop func() // ends the watch and waits for it
+}
+
+func (h *hub) join(queues []QueueAsk) *wake.Waiter[string] {
+	names := make([]string, len(queues))
+	for i, q := range queues {
+		names[i] = q.Queue
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n++; h.n == 1 {
+		h.stop = h.watch()
+	}
+	return h.waiters.Join(names)
+}
+
+func (h *hub) leave(w *wake.Waiter[string]) {
+	h.waiters.Leave(w)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n--; h.n == 0 {
+		h.stop()
+	}
+}
+
+func (h *hub) watch() (stop func()) {
+	w, ok := Find[Watcher](h.storage)
+	if !ok {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		// Should it fail, claimers still poll.
+		_ = w.Watch(ctx, h.event)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// event wakes one claimer, who wakes the next if it finds a job: many claimers
+// do not rush for one job.
+func (h *hub) event(e Event) {
+	switch {
+	case e.Kind != EventReady:
+	case e.Queue == "":
+		h.waiters.WakeAll()
+	default:
+		h.waiters.WakeOne(e.Queue)
+	}
+}
+
+// waitForJob returns when it is time to claim again, or ctx's error.
+func waitForJob(ctx context.Context, w *wake.Waiter[string], poll, nextDue time.Duration) error {
+	if nextDue > 0 {
+		poll = min(poll, nextDue)
+	}
+	timer := time.NewTimer(poll)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.C:
+		return nil
+	case <-timer.C:
+		return nil
+	}
+}

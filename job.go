@@ -2,6 +2,7 @@ package pawl
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -69,7 +70,8 @@ type Request struct {
 	// Zero leaves it to the claimer.
 	Lease time.Duration
 
-	// Timeout bounds one run of the handler. Zero means Options.Timeout.
+	// Timeout bounds one run of the handler. Zero leaves it to the [Kind] that
+	// runs the job, and then to Options.Timeout.
 	Timeout time.Duration
 
 	// MaxAttempts is how many runs may fail before the job is buried. Zero
@@ -258,7 +260,7 @@ type Job struct {
 	LeaseUntil  time.Time // running only
 
 	Lease       time.Duration // 0: the claimer's
-	Timeout     time.Duration
+	Timeout     time.Duration // 0: the worker's
 	Retention   time.Duration
 	MaxAttempts int
 	MaxRescues  int
@@ -323,6 +325,25 @@ type Progress struct {
 func (j *Job) SettledInTx() (Verb, bool) {
 	v := Verb(atomic.LoadUint32(&j.verb))
 	return v, v != 0
+}
+
+// A Kind is how a process runs the jobs of one kind. Package task makes kinds
+// from typed handlers, package worker runs them.
+type Kind struct {
+	Name  string // empty: all kinds that no other Kind names
+	Queue string // where its jobs are enqueued by default; empty means DefaultQueue
+
+	// Run does the work. Its result is kept with a completed job. Returned
+	// errors are read as [OutcomeOf] says.
+	Run func(ctx context.Context, j *Job) (result []byte, err error)
+
+	Timeout time.Duration // of jobs that have none; 0 means Options.Timeout
+	Backoff Backoff       // nil means Options.Backoff
+
+	// OnError, if not nil, is called after each failed run, OnBury after a job
+	// was buried, also by a rescue. They must not block for long.
+	OnError func(ctx context.Context, j *Job, err error)
+	OnBury  func(ctx context.Context, j *Job, err error)
 }
 
 // Permanent wraps err so that the job is buried at once, whatever attempts it
@@ -473,7 +494,7 @@ func validateLease(d time.Duration) error {
 }
 
 func validateTimeout(d time.Duration) error {
-	if d <= 0 && d != NoTimeout || d > MaxAhead {
+	if d < 0 && d != NoTimeout || d > MaxAhead {
 		return &InvalidError{"Timeout", "positive and within 100 years, or NoTimeout"}
 	}
 	return nil

@@ -34,9 +34,12 @@ type Options struct {
 	// Defaults of requests that leave the field zero.
 	MaxAttempts int           // 0 means 25
 	MaxRescues  int           // 0 means 5
-	Timeout     time.Duration // 0 means 30 min
 	Retention   time.Duration // 0 means 24 h
 	WhenFull    WhenFull
+
+	// Timeout bounds a run where neither the job nor its Kind says. 0 means
+	// 30 min.
+	Timeout time.Duration
 
 	// Depth limits the waiting jobs of queues by name; "" names all others.
 	// Without an entry there is no limit.
@@ -219,7 +222,6 @@ func (q *Queue) fillOne(r *Request) {
 		r.ID = uuid.Must(uuid.NewV7()) // fails only without a source of randomness
 	}
 	setDefault(&r.Queue, DefaultQueue)
-	setDefault(&r.Timeout, q.opts.Timeout)
 	setDefault(&r.MaxAttempts, q.opts.MaxAttempts)
 	setDefault(&r.MaxRescues, q.opts.MaxRescues)
 	setDefault(&r.Retention, q.opts.Retention)

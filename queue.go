@@ -333,7 +333,7 @@ func (q *Queue) Claim(ctx context.Context, o *ClaimOptions) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := q.hub.join(spec.Queues)
+	w := q.hub.join(ctx, spec.Queues)
 	defer q.hub.leave(w)
 	for {
 		q.sweepSometimes(ctx)
@@ -357,27 +357,19 @@ func (q *Queue) claimSpec(o *ClaimOptions) (spec ClaimSpec, kinds []string, err 
 	}
 	spec = ClaimSpec{Max: 1, Lease: o.Lease, Worker: q.opts.WorkerID}
 	setDefault(&spec.Lease, q.opts.Lease)
-	if err := validateLease(spec.Lease); err != nil {
-		return spec, nil, err
-	}
 	queues := o.Queues
 	if len(queues) == 0 {
 		queues = []string{DefaultQueue}
 	}
-	for i, name := range queues {
-		if !text.IsName(name, MaxNameLen) {
-			return spec, nil, &InvalidError{"Queue", nameLimit}
-		}
-		if !slices.Contains(queues[:i], name) {
-			spec.Queues = append(spec.Queues, QueueAsk{name, 1})
-		}
+	for _, name := range queues {
+		spec.Queues = append(spec.Queues, QueueAsk{name, 1})
 	}
 	for _, kind := range o.Kinds {
 		if !text.IsName(kind, MaxNameLen) {
-			return spec, nil, &InvalidError{"Kind", nameLimit}
+			return spec, nil, &InvalidError{"Kinds", nameLimit}
 		}
 	}
-	return spec, o.Kinds, nil
+	return spec, o.Kinds, spec.validate()
 }
 
 // claimOne claims until it finds a job of the kinds wanted or no job at all.
@@ -409,6 +401,9 @@ const recoverTimeout = 2 * time.Second
 // reply is lost, ClaimBatch asks once more for the jobs of the same token, and
 // hands them back if ctx has ended meanwhile.
 func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error) {
+	if err := spec.validate(); err != nil {
+		return Claimed{}, err
+	}
 	if spec.Token == 0 {
 		spec.Token = rand.Int64()
 	}
@@ -530,6 +525,9 @@ func (q *Queue) Settle(ctx context.Context, outcomes []Outcome) (lost []Ref, err
 // error all of it is unknown: repeat the outcomes with Repeat, and the claim
 // with its Token and Repeat.
 func (q *Queue) Cycle(ctx context.Context, outcomes []Outcome, spec ClaimSpec) (lost []Ref, c Claimed, err error) {
+	if err := spec.validate(); err != nil {
+		return nil, c, err
+	}
 	cycler, ok := Find[Cycler](q.storage)
 	if !ok || len(outcomes) == 0 || len(outcomes) > MaxStep {
 		if lost, err = q.Settle(ctx, outcomes); err != nil {
@@ -1006,7 +1004,7 @@ type hub struct {
 	stop func() // ends the watch and waits for it
 }
 
-func (h *hub) join(queues []QueueAsk) *wake.Waiter[string] {
+func (h *hub) join(ctx context.Context, queues []QueueAsk) *wake.Waiter[string] {
 	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.Queue
@@ -1014,7 +1012,7 @@ func (h *hub) join(queues []QueueAsk) *wake.Waiter[string] {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.n++; h.n == 1 {
-		h.stop = h.watch()
+		h.stop = h.watch(context.WithoutCancel(ctx))
 	}
 	return h.waiters.Join(names)
 }
@@ -1028,12 +1026,12 @@ func (h *hub) leave(w *wake.Waiter[string]) {
 	}
 }
 
-func (h *hub) watch() (stop func()) {
+func (h *hub) watch(ctx context.Context) (stop func()) {
 	w, ok := Find[Watcher](h.storage)
 	if !ok {
 		return func() {}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
+
+	"github.com/pawlq/pawl/internal/text"
 )
 
 // Limits of the contract. An engine may rely on them: the [Queue] refuses what
@@ -190,6 +193,30 @@ type ClaimSpec struct {
 	// repetition of a claim whose reply was lost.
 	Token  int64
 	Repeat bool
+}
+
+func (c *ClaimSpec) validate() error {
+	if c.Max < 1 || c.Max > MaxStep {
+		return &InvalidError{"Max", "between 1 and 1000"}
+	}
+	if c.Lease < MinLease || c.Lease > MaxLease {
+		return &InvalidError{"Lease", "between 10 ms and 24 h"}
+	}
+	if !text.IsLine(c.Worker, MaxKeyLen) {
+		return &InvalidError{"Worker", "at most 255 bytes of UTF-8 without control characters"}
+	}
+	for i, ask := range c.Queues {
+		if !text.IsName(ask.Queue, MaxNameLen) {
+			return &InvalidError{"Queues", nameLimit}
+		}
+		if slices.ContainsFunc(c.Queues[:i], func(o QueueAsk) bool { return o.Queue == ask.Queue }) {
+			return &InvalidError{"Queues", "without a name twice"}
+		}
+		if ask.Max < 1 {
+			return &InvalidError{"QueueAsk.Max", "positive"}
+		}
+	}
+	return nil
 }
 
 // QueueAsk asks for up to Max jobs of one queue.

@@ -58,7 +58,7 @@ func cut(s string, limit int) int {
 	if len(s) <= limit {
 		return len(s)
 	}
-	for back := range min(utf8.UTFMax, limit) {
+	for back := range min(utf8.UTFMax, limit+1) {
 		if utf8.RuneStart(s[limit-back]) {
 			return limit - back
 		}

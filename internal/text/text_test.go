@@ -42,6 +42,7 @@ func TestClean(t *testing.T) {
 		{"a\xffb", 10, "a\uFFFDb"},
 		{"\xff\xff\xff", 3, "\uFFFD"},
 		{"日本語", 7, "日本"},
+		{"\xd3", 2, ""}, // the replacement character is three bytes
 		{"anything", 0, ""},
 	} {
 		if got := Clean(c.s, c.limit); got != c.want {

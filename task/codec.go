@@ -1,0 +1,151 @@
+package task
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+)
+
+// A Codec turns Args and results into bytes and back. It must be safe for
+// concurrent use.
+//
+// Decode stores what data holds in the value that v points to. It must neither
+// keep data nor panic on bytes that Encode never made; an error it returns is
+// reported by its type alone, since its text may quote what it read (see
+// [DecodeError]).
+//
+// A Codec is also the place to encrypt or compress: it sees the payload on all
+// ways in and out, while middleware sees only enqueues and runs.
+type Codec interface {
+	Encode(v any) ([]byte, error)
+	Decode(data []byte, v any) error
+}
+
+// A Coder is Args, or a result, with a codec of its own instead of [JSON]. The
+// codec is a method of the type, and not a setting of Register or of a Queue,
+// so that those who enqueue and those who run can't disagree about it. It is
+// called on zero values too.
+//
+// To change the codec of a kind that has jobs waiting, let the new codec decode
+// both forms, or use a new kind.
+type Coder interface{ Codec() Codec }
+
+// JSON is the codec of types that have none of their own. Fields without a
+// value in the payload keep their zero value. Numbers decoded into an interface
+// become [json.Number], so that no digit is lost; text that is not UTF-8 does
+// not survive ([]byte does). Data after the value is an error.
+type JSON struct {
+	// DisallowUnknownFields makes a field that the type lacks an error. By
+	// default such a field is ignored, so that workers which are not updated
+	// yet can run the jobs of newer programs.
+	DisallowUnknownFields bool
+}
+
+// Encode returns v as JSON.
+func (JSON) Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
+}
+
+var errTrailing = errors.New("task: data after the JSON value")
+
+// Decode stores the JSON value in data in the value that v points to.
+func (c JSON) Decode(data []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	if c.DisallowUnknownFields {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errTrailing
+	}
+	return nil
+}
+
+// Raw is a codec for types whose underlying type is []byte or string: the
+// payload is the value, byte for byte.
+type Raw struct{}
+
+// Encode returns a copy of v.
+func (Raw) Encode(v any) ([]byte, error) {
+	r := reflect.Indirect(reflect.ValueOf(v))
+	switch {
+	case isBytes(r):
+		return bytes.Clone(r.Bytes()), nil
+	case r.Kind() == reflect.String:
+		return []byte(r.String()), nil
+	}
+	return nil, rawTypeError(v)
+}
+
+// Decode stores a copy of data in the value that v points to.
+func (Raw) Decode(data []byte, v any) error {
+	p := reflect.ValueOf(v)
+	if p.Kind() != reflect.Pointer || p.IsNil() {
+		return rawTypeError(v)
+	}
+	switch r := p.Elem(); {
+	case isBytes(r):
+		r.SetBytes(bytes.Clone(data))
+		return nil
+	case r.Kind() == reflect.String:
+		r.SetString(string(data))
+		return nil
+	}
+	return rawTypeError(v)
+}
+
+func isBytes(v reflect.Value) bool {
+	return v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Uint8
+}
+
+func rawTypeError(v any) error {
+	return &typeError{fmt.Sprintf("task: Raw takes types of []byte or string, not %T", v)}
+}
+
+// A typeError speaks of types alone, so its text may be stored.
+type typeError struct{ text string }
+
+func (e *typeError) Error() string { return e.text }
+
+func codecOf(v any) Codec {
+	if c, ok := v.(Coder); ok {
+		return c.Codec()
+	}
+	return JSON{}
+}
+
+func encode(v any) ([]byte, error) {
+	data, err := codecOf(v).Encode(v)
+	if err != nil {
+		return nil, &EncodeError{Type: fmt.Sprintf("%T", v), Err: err}
+	}
+	return data, nil
+}
+
+// decode decodes into a new T, through the pointer itself where T is one, so
+// that no payload can make it nil.
+func decode[T any](data []byte) (T, error) {
+	v := zero[T]()
+	var err error
+	if reflect.TypeFor[T]().Kind() == reflect.Pointer {
+		err = codecOf(v).Decode(data, v)
+	} else {
+		err = codecOf(v).Decode(data, &v)
+	}
+	if err != nil {
+		return zero[T](), err
+	}
+	return v, nil
+}

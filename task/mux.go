@@ -1,0 +1,91 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/text"
+)
+
+// A Handler runs one job and returns the encoded result to keep, which may be
+// nil. Its error is read as [pawl.OutcomeOf] says.
+type Handler func(ctx context.Context, job *pawl.Job) (result []byte, err error)
+
+// A Mux holds the handlers of a process by kind, for a worker to run. Register
+// handlers before the Mux is given to a worker: one added later is not seen.
+// The methods are safe for concurrent use.
+type Mux struct {
+	mu         sync.Mutex
+	kinds      map[string]pawl.Kind
+	middleware []func(Handler) Handler
+}
+
+// NewMux returns a Mux without handlers.
+func NewMux() *Mux { return &Mux{kinds: map[string]pawl.Kind{}} }
+
+// Handle adds a kind that is not typed; most programs want [Register] or
+// [RegisterResult]. A kind with an empty name runs all kinds that have no
+// handler of their own. Handle panics if the kind is there already, has no Run
+// or has an invalid name or queue.
+func (m *Mux) Handle(k pawl.Kind) {
+	if err := checkKind(k); err != nil {
+		panic(err.Error())
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, taken := m.kinds[k.Name]; taken {
+		panic(fmt.Sprintf("task: kind %q is registered twice", k.Name))
+	}
+	m.kinds[k.Name] = k
+}
+
+func checkKind(k pawl.Kind) error {
+	switch {
+	case k.Run == nil:
+		return fmt.Errorf("task: kind %q has a nil handler", k.Name)
+	case k.Name != "" && !text.IsName(k.Name, pawl.MaxNameLen):
+		return fmt.Errorf("task: kind %q is not %s", k.Name, nameLimit)
+	case k.Queue != "" && !text.IsName(k.Queue, pawl.MaxNameLen):
+		return fmt.Errorf("task: queue %q of kind %q is not %s", k.Queue, k.Name, nameLimit)
+	}
+	return nil
+}
+
+const nameLimit = "1 to 200 letters, digits, '_', '-', '.' or ':'"
+
+// Use wraps the handlers of all kinds, also of those registered before, in
+// middleware; the first is outermost. Middleware sees each run with its job,
+// before the payload is decoded, and must let panics pass: the worker records
+// them with their stack.
+//
+// Middleware that changes the payload does so in the job it was given, and must
+// pass on that very job, since the worker looks there for what a transaction
+// settled. Hooks after the run then see the changed payload; OnBury after a
+// rescue sees it as it is stored. A [Codec] has no such seams.
+func (m *Mux) Use(middleware ...func(next Handler) Handler) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.middleware = append(m.middleware, middleware...)
+}
+
+// Kinds returns the registered kinds in order of name, with the middleware
+// around their handlers.
+func (m *Mux) Kinds() []pawl.Kind {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	kinds := make([]pawl.Kind, 0, len(m.kinds))
+	for _, name := range slices.Sorted(maps.Keys(m.kinds)) {
+		k := m.kinds[name]
+		run := Handler(k.Run)
+		for _, wrap := range slices.Backward(m.middleware) {
+			run = wrap(run)
+		}
+		k.Run = run
+		kinds = append(kinds, k)
+	}
+	return kinds
+}

@@ -1,0 +1,86 @@
+package tasktest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/task"
+)
+
+// A Recorder keeps what is enqueued through a [pawl.Queue], also in a
+// transaction, whether it is committed later or not. The zero value is ready;
+// its method Middleware goes first into pawl.Options.Middleware, where it sees
+// requests as the program made them. It is safe for concurrent use.
+type Recorder struct {
+	mu      sync.Mutex
+	entries []Entry
+}
+
+// An Entry is one request that was enqueued without an error, and its receipt.
+type Entry struct {
+	Request *pawl.Request // with ID and defaults filled in
+	Receipt pawl.Receipt
+	at      time.Time
+}
+
+// Middleware is a [pawl.EnqueueMiddleware].
+func (r *Recorder) Middleware(next pawl.EnqueueFunc) pawl.EnqueueFunc {
+	return func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+		// What follows may change the requests.
+		copies := make([]pawl.Request, len(reqs))
+		for i, req := range reqs {
+			copies[i] = *req
+		}
+		receipts, err := next(ctx, reqs)
+		if err != nil {
+			return receipts, err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		now := time.Now()
+		for i, receipt := range receipts {
+			r.entries = append(r.entries, Entry{&copies[i], receipt, now})
+		}
+		return receipts, nil
+	}
+}
+
+// Entries returns all that was enqueued since the last Reset, in order,
+// duplicates too.
+func (r *Recorder) Entries() []Entry {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.entries)
+}
+
+// Reset forgets all entries.
+func (r *Recorder) Reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.entries = nil
+}
+
+// jobs returns the jobs as they were stored. What was there already, or was a
+// duplicate, made no job; a job that was replaced counts with what replaced it.
+func (r *Recorder) jobs() []*pawl.Job {
+	var jobs []*pawl.Job
+	for _, e := range r.Entries() {
+		if e.Receipt.Status != pawl.Stored && e.Receipt.Status != pawl.Replaced {
+			continue
+		}
+		j := jobOf(e.Request, e.at)
+		j.ID = e.Receipt.ID
+		jobs = slices.DeleteFunc(jobs, func(old *pawl.Job) bool { return old.ID == j.ID })
+		jobs = append(jobs, j)
+	}
+	return jobs
+}
+
+// Recorded returns the recorded jobs of the kind of A in the order in which they
+// were enqueued, without those that were duplicates, or a [task.DecodeError].
+func Recorded[A task.Args](r *Recorder) ([]*task.Job[A], error) {
+	return decode[A](r.jobs())
+}

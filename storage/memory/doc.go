@@ -1,0 +1,2 @@
+// Package memory keeps jobs in the memory of the process.
+package memory

@@ -12,8 +12,9 @@ import (
 )
 
 // A Handler runs one job and returns the encoded result to keep, which may be
-// nil. Its error is read as [pawl.OutcomeOf] says.
-type Handler func(ctx context.Context, job *pawl.Job) (result []byte, err error)
+// nil. Its error is read as [pawl.OutcomeOf] says. It is an alias, so that one
+// middleware fits a Mux and a worker.
+type Handler = func(ctx context.Context, job *pawl.Job) (result []byte, err error)
 
 // A Mux holds the handlers of a process by kind, for a worker to run. Register
 // handlers before the Mux is given to a worker: one added later is not seen.
@@ -80,11 +81,9 @@ func (m *Mux) Kinds() []pawl.Kind {
 	kinds := make([]pawl.Kind, 0, len(m.kinds))
 	for _, name := range slices.Sorted(maps.Keys(m.kinds)) {
 		k := m.kinds[name]
-		run := Handler(k.Run)
 		for _, wrap := range slices.Backward(m.middleware) {
-			run = wrap(run)
+			k.Run = wrap(k.Run)
 		}
-		k.Run = run
 		kinds = append(kinds, k)
 	}
 	return kinds

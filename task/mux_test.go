@@ -58,7 +58,7 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-type named struct{ name string }
+type named struct{}
 
 func (named) Kind() string { return "not a name" }
 

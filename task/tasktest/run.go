@@ -2,6 +2,7 @@ package tasktest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -50,14 +51,15 @@ func runNew[A task.Args](ctx context.Context, m *task.Mux, args A) ([]byte, erro
 // queue with default options, or why Enqueue would refuse r. The caller may
 // change it, for instance to a later Attempt, before [RunJob].
 func Job(r *pawl.Request) (*pawl.Job, error) {
-	filled, err := pawl.New(nowhere{}, nil).Prepare(r)
+	q := pawl.New(nowhere{}, nil)
+	filled, err := q.Prepare(r)
 	if err != nil {
 		return nil, err
 	}
 	now := time.Now()
 	j := jobOf(filled[0], now)
 	j.State, j.Fence, j.Attempt = pawl.Running, 1, 1
-	j.StartedAt, j.ClaimedAt, j.LeaseUntil = now, now, now.Add(max(j.Lease, 30*time.Second))
+	j.StartedAt, j.ClaimedAt, j.LeaseUntil = now, now, now.Add(cmp.Or(j.Lease, q.Options().Lease))
 	j.WorkerID = "tasktest"
 	return j, nil
 }
@@ -116,13 +118,7 @@ func kindOf(m *task.Mux, name string) (kind pawl.Kind, ok bool) {
 }
 
 func withTimeout(ctx context.Context, job *pawl.Job, kind pawl.Kind) (context.Context, context.CancelFunc) {
-	timeout := job.Timeout
-	if timeout == 0 {
-		timeout = kind.Timeout
-	}
-	if timeout == 0 {
-		timeout = pawl.New(nowhere{}, nil).Options().Timeout
-	}
+	timeout := cmp.Or(job.Timeout, kind.Timeout, pawl.New(nowhere{}, nil).Options().Timeout)
 	if timeout < 0 {
 		return context.WithCancel(ctx)
 	}

@@ -1,0 +1,112 @@
+package tasktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/task"
+	"github.com/pawlq/pawl/task/tasktest"
+)
+
+// Greet is the kind of job of the examples.
+type Greet struct{ Name string }
+
+func (Greet) Kind() string { return "greet" }
+
+func greet(ctx context.Context, job *task.Job[Greet]) error {
+	if job.Args.Name == "" {
+		return errors.New("nobody to greet")
+	}
+	fmt.Println("Hello", job.Args.Name)
+	return nil
+}
+
+func ExampleRun() {
+	ctx := context.Background() // in a test: t.Context()
+	fmt.Println(tasktest.Run(ctx, greet, Greet{"Ada"}))
+	fmt.Println(tasktest.Run(ctx, greet, Greet{}))
+	// Output:
+	// Hello Ada
+	// <nil>
+	// nobody to greet
+}
+
+func ExampleRunResult() {
+	length := func(ctx context.Context, job *task.Job[Greet]) (int, error) { return len(job.Args.Name), nil }
+	fmt.Println(tasktest.RunResult(context.Background(), length, Greet{"Ada"}))
+	// Output: 3 <nil>
+}
+
+func ExampleRunJob() {
+	tasks := task.NewMux()
+	task.Register(tasks, greet, &task.Options[Greet]{
+		OnBury: func(ctx context.Context, job *task.Job[Greet], err error) { fmt.Println("buried:", err) },
+	})
+	job, err := tasktest.Job(task.New(Greet{}))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	job.Attempt = job.MaxAttempts // the last one
+	_, err = tasktest.RunJob(context.Background(), tasks, job)
+	fmt.Println(err)
+	// Output:
+	// buried: nobody to greet
+	// nobody to greet
+}
+
+func ExampleAssertEnqueued() {
+	q := pawl.New(memory.New(nil), nil)
+
+	_ = func(t *testing.T) { // a test
+		if _, err := q.Enqueue(t.Context(), task.New(Greet{"Ada"})); err != nil {
+			t.Fatal(err)
+		}
+		job := tasktest.AssertEnqueued(t, q, func(g Greet) bool { return g.Name == "Ada" })
+		if job.Priority != 0 {
+			t.Errorf("got priority %d", job.Priority)
+		}
+		tasktest.RefuteEnqueued(t, q, func(g Greet) bool { return g.Name == "Bob" })
+	}
+}
+
+func ExampleEnqueued() {
+	ctx := context.Background()
+	q := pawl.New(memory.New(nil), nil)
+	if _, err := q.Enqueue(ctx, task.New(Greet{"Ada"})); err != nil {
+		fmt.Println(err)
+	}
+	jobs, err := tasktest.Enqueued[Greet](ctx, q, pawl.Filter{Queue: pawl.DefaultQueue})
+	for _, job := range jobs {
+		fmt.Println(job.Args.Name, job.State)
+	}
+	fmt.Println(err)
+	// Output:
+	// Ada ready
+	// <nil>
+}
+
+func ExampleRecorder() {
+	var rec tasktest.Recorder
+	q := pawl.New(memory.New(nil), &pawl.Options{
+		Middleware: []pawl.EnqueueMiddleware{rec.Middleware},
+	})
+	// It records q.WithTx(tx).Enqueue too, before tx is committed.
+	if _, err := q.Enqueue(context.Background(), task.New(Greet{"Ada"})); err != nil {
+		fmt.Println(err)
+	}
+	jobs, err := tasktest.Recorded[Greet](&rec)
+	for _, job := range jobs {
+		fmt.Println(job.Args.Name)
+	}
+	fmt.Println(err)
+	// In a test: tasktest.AssertRecorded(t, &rec, func(g Greet) bool { ... })
+
+	// Output:
+	// Ada
+	// <nil>
+}

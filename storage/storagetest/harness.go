@@ -44,7 +44,7 @@ type Capabilities struct {
 // of cases are stable, such as "rules/claim order", and a failure prints the
 // sentence of the contract that was broken.
 func Run(t *testing.T, h Harness) {
-	for _, g := range groups(h) {
+	for _, g := range groups(traitsOf(t, h)) {
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
 				t.Run(c.name, func(t *testing.T) {
@@ -63,8 +63,8 @@ type group struct {
 	cases []testCase
 }
 
-// groups returns the cases that h's storage must pass.
-func groups(h Harness) []group {
+// groups returns the cases that a storage must pass.
+func groups(h traits) []group {
 	all := []group{
 		{"table", tableCases()},
 		{"rules", ruleCases()},
@@ -86,8 +86,8 @@ type testCase struct {
 	name  string
 	says  string
 	run   func(w *world)
-	needs func(h Harness) bool // nil: applies to every storage
-	alone bool                 // not beside other cases
+	needs func(h traits) bool // nil: applies to every storage
+	alone bool                // not beside other cases
 }
 
 // check runs the case on a fresh storage.
@@ -95,6 +95,30 @@ func (c testCase) check(t testing.TB, h Harness) {
 	t.Helper()
 	c.run(newWorld(t, h, c.says))
 }
+
+// traits are what decides which cases apply to a storage.
+type traits struct {
+	Harness
+	watches, cycles bool
+}
+
+func traitsOf(t testing.TB, h Harness) traits {
+	t.Helper()
+	has := traits{Harness: h}
+	scoped(t, func(t testing.TB) {
+		s := h.Open(t, NewClock().Now)
+		_, has.watches = pawl.Find[pawl.Watcher](s)
+		_, has.cycles = pawl.Find[pawl.Cycler](s)
+	})
+	return has
+}
+
+func (h traits) reopens() bool       { return h.Reopen != nil }
+func (h traits) hasTx() bool         { return h.Begin != nil }
+func (h traits) cyclesIt() bool      { return h.cycles }
+func (h traits) watchesIt() bool     { return h.watches }
+func (h traits) exactDepth() bool    { return !h.SampledDepth }
+func (h traits) atomicEnqueue() bool { return !h.PartialEnqueue }
 
 // A world is what one case works with: a fresh storage, its clock, and the
 // sentence that is printed if the case fails.

@@ -99,8 +99,11 @@ func (m *model) holder(queue, key string, now time.Time) *record {
 }
 
 func (m *model) makeRoom(q *pawl.Request, now time.Time) error {
+	if q.MaxDepth == pawl.Unlimited {
+		return nil
+	}
 	waiting := m.where(func(r *record) bool { return r.Queue == q.Queue && r.State.Waiting() })
-	if q.MaxDepth == pawl.Unlimited || len(waiting) < q.MaxDepth {
+	if len(waiting) < q.MaxDepth {
 		return nil
 	}
 	if q.WhenFull == pawl.Reject {

@@ -32,7 +32,7 @@ func newRecord(q *pawl.Request, seq int, now time.Time) *record {
 func (r *record) rewrite(q *pawl.Request, now time.Time) {
 	r.Kind, r.Priority = q.Kind, q.Priority
 	r.Payload, r.Meta = slices.Clone(q.Payload), maps.Clone(q.Meta)
-	r.StartBefore, r.Lease, r.Timeout, r.Retention = q.StartBefore, q.Lease, q.Timeout, q.Retention
+	r.StartBefore, r.Lease, r.Timeout, r.Retention = q.StartBefore.UTC(), q.Lease, q.Timeout, q.Retention
 	r.MaxAttempts, r.MaxRescues = q.MaxAttempts, q.MaxRescues
 	r.UniqueKey, r.UniqueMode, r.UniqueWindow = q.UniqueKey, q.UniqueMode, q.UniqueWindow
 	r.taken = q.UniqueKey != ""
@@ -45,7 +45,7 @@ func dueTime(runAt time.Time, delay time.Duration, now time.Time) time.Time {
 	if runAt.IsZero() {
 		runAt = now.Add(delay)
 	}
-	return roundUp(runAt)
+	return roundUp(runAt.UTC())
 }
 
 func roundUp(t time.Time) time.Time {
@@ -183,7 +183,7 @@ func (r *record) rescue(now time.Time) {
 	r.Rescued++
 	r.Counts.Rescues++
 	r.Reason = pawl.ReasonRescue
-	r.waitUntil(now.Add(pawl.RescueDelay(r.Rescued)), now)
+	r.waitUntil(roundUp(now.Add(pawl.RescueDelay(r.Rescued))), now)
 }
 
 // leaseExpired is the text of the failure that a rescue adds.

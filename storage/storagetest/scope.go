@@ -1,0 +1,45 @@
+package storagetest
+
+import (
+	"os"
+	"testing"
+)
+
+// A scope is a part of a test, at whose end what was registered with it is
+// cleaned up, so that a case may open many storages one after the other.
+type scope struct {
+	testing.TB
+	cleanups []func()
+}
+
+// scoped runs f and then what f registered for cleanup.
+func scoped(t testing.TB, f func(t testing.TB)) {
+	t.Helper()
+	s := &scope{TB: t}
+	defer s.close()
+	f(s)
+}
+
+func (s *scope) Cleanup(f func()) { s.cleanups = append(s.cleanups, f) }
+
+func (s *scope) TempDir() string {
+	s.Helper()
+	dir, err := os.MkdirTemp("", "storagetest")
+	if err != nil {
+		s.Fatalf("no directory: %v", err)
+	}
+	s.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			s.Errorf("directory stays: %v", err)
+		}
+	})
+	return dir
+}
+
+// close runs the cleanups, the last first.
+func (s *scope) close() {
+	for i := len(s.cleanups) - 1; i >= 0; i-- {
+		s.cleanups[i]()
+	}
+	s.cleanups = nil
+}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 )
 
@@ -67,7 +66,7 @@ func (c JSON) Decode(data []byte, v any) error {
 	if err := d.Decode(v); err != nil {
 		return err
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if rest := data[d.InputOffset():]; len(bytes.TrimLeft(rest, " \t\r\n")) > 0 {
 		return errTrailing
 	}
 	return nil

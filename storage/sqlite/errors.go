@@ -1,0 +1,92 @@
+package sqlite
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/pawlq/pawl"
+)
+
+// Errors of this engine. They wrap the driver's, which errors.As still finds.
+var (
+	// ErrDiskFull means that the file could not grow. What was asked for was
+	// not stored, nothing else is lost, and calls succeed again when there is
+	// room.
+	ErrDiskFull = errors.New("pawl/sqlite: disk is full")
+	// ErrReadOnly means that the file, or its folder, can't be written.
+	ErrReadOnly = errors.New("pawl/sqlite: file is read-only")
+	// ErrNotDatabase means that the file is something else, or damaged.
+	ErrNotDatabase = errors.New("pawl/sqlite: not a database")
+	// ErrNoWAL means that the database can't be put in WAL mode, as with one
+	// in memory or on some network file systems.
+	ErrNoWAL = errors.New("pawl/sqlite: journal mode WAL is needed")
+)
+
+// Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
+const (
+	codeError    = 1
+	codeBusy     = 5
+	codeLocked   = 6
+	codeReadOnly = 8
+	codeCorrupt  = 11
+	codeFull     = 13
+	codeCantOpen = 14
+	codeNotADB   = 26
+	primaryCode  = 0xff
+)
+
+// code returns the primary SQLite result code of err, 0 if it has none. It
+// knows the errors of both drivers without linking the one that needs cgo.
+func code(err error) int {
+	for ; err != nil; err = errors.Unwrap(err) {
+		switch e := err.(type) {
+		case interface{ Code() int }:
+			return e.Code() & primaryCode
+		case interface{ Unwrap() []error }:
+			for _, inner := range e.Unwrap() {
+				if c := code(inner); c != 0 {
+					return c
+				}
+			}
+			return 0
+		}
+		// The cgo driver's error is a struct with a numeric field Code.
+		if v := reflect.ValueOf(err); v.Kind() == reflect.Struct {
+			if f := v.FieldByName("Code"); f.IsValid() && f.CanInt() {
+				return int(f.Int()) & primaryCode
+			}
+		}
+	}
+	return 0
+}
+
+func isBusy(err error) bool {
+	c := code(err)
+	return c == codeBusy || c == codeLocked
+}
+
+// ours reports whether err says that a request was refused and that the
+// transaction it ran in is as good as before.
+func ours(err error) bool {
+	return errors.Is(err, pawl.ErrFull) || errors.Is(err, pawl.ErrInvalid)
+}
+
+// explain wraps what a driver said in the error that callers match. The
+// errors of package pawl pass through as they are.
+func explain(what string, err error) error {
+	if err == nil || ours(err) || errors.Is(err, pawl.ErrClosed) || errors.Is(err, pawl.ErrTxOver) ||
+		errors.Is(err, pawl.ErrSchema) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	switch code(err) {
+	case codeFull:
+		return fmt.Errorf("%s: %w: %w", what, ErrDiskFull, err)
+	case codeReadOnly, codeCantOpen:
+		return fmt.Errorf("%s: %w: %w", what, ErrReadOnly, err)
+	case codeNotADB, codeCorrupt:
+		return fmt.Errorf("%s: %w: %w", what, ErrNotDatabase, err)
+	}
+	return fmt.Errorf("pawl/sqlite: %s: %w", what, err)
+}

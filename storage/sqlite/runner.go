@@ -1,0 +1,317 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pawlq/pawl"
+)
+
+// runner runs statements on one connection.
+type runner interface {
+	exec(ctx context.Context, s *statement, args ...any) (sql.Result, error)
+	query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error)
+}
+
+// Querier is what [Store.SQLTx] needs of a transaction: [sql.Tx], and the
+// transactions of most packages built on it.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// plain runs statements as they come.
+type plain struct{ Querier }
+
+func (p plain) exec(ctx context.Context, s *statement, args ...any) (sql.Result, error) {
+	return p.ExecContext(ctx, s.text, args...)
+}
+
+func (p plain) query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error) {
+	return p.QueryContext(ctx, s.text, args...)
+}
+
+// prepared prepares each statement at its first use and keeps it.
+type prepared struct {
+	conn  *sql.Conn
+	stmts map[*statement]*sql.Stmt
+}
+
+func newPrepared(conn *sql.Conn) *prepared {
+	return &prepared{conn: conn, stmts: make(map[*statement]*sql.Stmt)}
+}
+
+func (p *prepared) get(ctx context.Context, s *statement) (*sql.Stmt, error) {
+	if stmt, ok := p.stmts[s]; ok {
+		return stmt, nil
+	}
+	stmt, err := p.conn.PrepareContext(ctx, s.text)
+	if err != nil {
+		return nil, err
+	}
+	p.stmts[s] = stmt
+	return stmt, nil
+}
+
+func (p *prepared) exec(ctx context.Context, s *statement, args ...any) (sql.Result, error) {
+	stmt, err := p.get(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+func (p *prepared) query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error) {
+	stmt, err := p.get(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+// close closes the statements and gives the connection back.
+func (p *prepared) close() error {
+	for _, stmt := range p.stmts {
+		_ = stmt.Close() // nothing is open on it
+	}
+	clear(p.stmts)
+	return p.conn.Close()
+}
+
+// pooled runs reads on any connection of a pool, with statements that each
+// connection prepares once.
+type pooled struct {
+	db    *sql.DB
+	mu    sync.Mutex
+	stmts map[*statement]*sql.Stmt
+}
+
+func newPooled(db *sql.DB) *pooled { return &pooled{db: db, stmts: make(map[*statement]*sql.Stmt)} }
+
+func (p *pooled) get(ctx context.Context, s *statement) (*sql.Stmt, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if stmt, ok := p.stmts[s]; ok {
+		return stmt, nil
+	}
+	stmt, err := p.db.PrepareContext(ctx, s.text)
+	if err == nil {
+		p.stmts[s] = stmt
+	}
+	return stmt, err
+}
+
+func (p *pooled) exec(ctx context.Context, s *statement, args ...any) (sql.Result, error) {
+	stmt, err := p.get(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.ExecContext(ctx, args...)
+}
+
+func (p *pooled) query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error) {
+	stmt, err := p.get(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return stmt.QueryContext(ctx, args...)
+}
+
+func (p *pooled) close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all error
+	for _, stmt := range p.stmts {
+		all = errors.Join(all, stmt.Close())
+	}
+	clear(p.stmts)
+	return all
+}
+
+// batch is one transaction on the tables: the writer's, for a group of
+// requests, or a caller's.
+type batch struct {
+	ctx context.Context
+	run runner
+	q   *statements
+	now int64 // by the storage's clock
+
+	fence       int64 // the last one given, once read
+	storedFence int64
+	fenceRead   bool
+
+	waiting map[string]depth // known numbers of waiting jobs
+	grace   grace
+	events  events
+}
+
+// savepoint runs f so that all it wrote is gone if it fails.
+func (b *batch) savepoint(f func() error) error {
+	if _, err := b.run.exec(b.ctx, savepointBegin); err != nil {
+		return err
+	}
+	err := f()
+	if err != nil {
+		b.waiting = nil
+		if _, undo := b.run.exec(b.ctx, savepointUndo); undo != nil {
+			if ours(err) {
+				return undo
+			}
+			return err
+		}
+	}
+	if _, end := b.run.exec(b.ctx, savepointEnd); end != nil {
+		return end
+	}
+	return err
+}
+
+var (
+	begin          = &statement{"BEGIN IMMEDIATE"}
+	commit         = &statement{"COMMIT"}
+	rollback       = &statement{"ROLLBACK"}
+	savepointBegin = &statement{"SAVEPOINT pawl"}
+	savepointUndo  = &statement{"ROLLBACK TO pawl"}
+	savepointEnd   = &statement{"RELEASE pawl"}
+
+	busyTimeout    = &statement{"PRAGMA busy_timeout"}
+	noBusyTimeout  = &statement{"PRAGMA busy_timeout = 0"}
+	dataVersion    = &statement{"PRAGMA data_version"}
+	totalChanges   = &statement{"SELECT total_changes()"}
+	journalMode    = &statement{"PRAGMA journal_mode"}
+	synchronous    = &statement{"PRAGMA synchronous"}
+	freePages      = &statement{"PRAGMA freelist_count"}
+	autoVacuum     = &statement{"PRAGMA auto_vacuum"}
+	giveBack       = &statement{fmt.Sprintf("PRAGMA incremental_vacuum(%d)", vacuumStep)}
+	pageCount      = &statement{"PRAGMA page_count"}
+	setAutoVacuum  = &statement{"PRAGMA auto_vacuum = INCREMENTAL"}
+	setJournalMode = &statement{"PRAGMA journal_mode = WAL"}
+	databaseFile   = &statement{"SELECT file FROM pragma_database_list WHERE name = 'main'"}
+	hasTable       = &statement{"SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1"}
+	truncateWAL    = &statement{"PRAGMA wal_checkpoint(TRUNCATE)"}
+)
+
+// nextFence draws a fence; storeFence keeps what was drawn, in the same commit.
+func (b *batch) nextFence() (int64, error) {
+	if !b.fenceRead {
+		n, err := b.number(b.q.fence)
+		if err != nil {
+			return 0, err
+		}
+		b.fence, b.storedFence, b.fenceRead = n, n, true
+	}
+	b.fence++
+	return b.fence, nil
+}
+
+func (b *batch) storeFence() error {
+	if b.fence == b.storedFence {
+		return nil
+	}
+	_, err := b.run.exec(b.ctx, b.q.setFence, b.fence)
+	return err
+}
+
+// number returns the one number that a query gives; 0 for NULL and for no row.
+func (b *batch) number(s *statement, args ...any) (int64, error) {
+	return number(b.ctx, b.run, s, args...)
+}
+
+func number(ctx context.Context, run runner, s *statement, args ...any) (int64, error) {
+	rows, err := run.query(ctx, s, args...)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var n sql.NullInt64
+	if rows.Next() {
+		if err := rows.Scan(&n); err != nil {
+			return 0, err
+		}
+	}
+	return n.Int64, rows.Err()
+}
+
+// text returns the one text that a query gives.
+func text(ctx context.Context, run runner, s *statement) (string, error) {
+	rows, err := run.query(ctx, s)
+	if err != nil {
+		return "", err
+	}
+	defer rows.Close()
+	var t sql.NullString
+	if rows.Next() {
+		if err := rows.Scan(&t); err != nil {
+			return "", err
+		}
+	}
+	return t.String, rows.Err()
+}
+
+func (b *batch) exec(s *statement, args ...any) (affected int64, err error) {
+	res, err := b.run.exec(b.ctx, s, args...)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// numbers returns the column of numbers that a query gives.
+func (b *batch) numbers(s *statement, args ...any) ([]int64, error) {
+	rows, err := b.run.query(b.ctx, s, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []int64
+	for rows.Next() {
+		var n int64
+		if err := rows.Scan(&n); err != nil {
+			return nil, err
+		}
+		all = append(all, n)
+	}
+	return all, rows.Err()
+}
+
+func (b *batch) names(s *statement, args ...any) ([]string, error) {
+	rows, err := b.run.query(b.ctx, s, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		all = append(all, name)
+	}
+	return all, rows.Err()
+}
+
+// events are what a batch will have made true once it is committed.
+type events struct {
+	ready map[string]int64 // queue: when the first job becomes due
+	other []pawl.Event
+}
+
+// due notes that a job of the queue can be claimed at that time.
+func (e *events) due(queue string, at int64) {
+	if old, ok := e.ready[queue]; ok && old <= at {
+		return
+	}
+	if e.ready == nil {
+		e.ready = make(map[string]int64)
+	}
+	e.ready[queue] = at
+}
+
+// ended notes that a claim was ended by someone other than its worker.
+func (e *events) ended(ref pawl.Ref) {
+	e.other = append(e.other, pawl.Event{Kind: pawl.EventEnded, Queue: ref.Queue, Ref: ref})
+}

@@ -1,0 +1,216 @@
+package sqlite
+
+import (
+	"context"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
+	err = s.writer.do(&request{
+		ctx: ctx, class: classSettle, jobs: len(outcomes), bytes: outcomeBytes(outcomes),
+		run: func(b *batch) (err error) {
+			lost, err = b.settle(outcomes)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+func outcomeBytes(outcomes []pawl.Outcome) int {
+	n := 0
+	for i := range outcomes {
+		n += len(outcomes[i].Result) + len(outcomes[i].Error) + len(outcomes[i].Stack)
+	}
+	return n
+}
+
+func (b *batch) settle(outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
+	for i := range outcomes {
+		ok, err := b.settleOne(&outcomes[i])
+		if err != nil {
+			return nil, err
+		}
+		if !ok && !settledBefore(outcomes[:i], &outcomes[i], lost) {
+			lost = append(lost, outcomes[i].Ref)
+		}
+	}
+	return lost, nil
+}
+
+// settledBefore reports whether the same call has settled the claim with the
+// same verb already, and the record went with that.
+func settledBefore(before []pawl.Outcome, o *pawl.Outcome, lost []pawl.Ref) bool {
+	for _, ref := range lost {
+		if ref.ID == o.Ref.ID && ref.Fence == o.Ref.Fence {
+			return false
+		}
+	}
+	for i := range before {
+		p := &before[i]
+		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence {
+			return p.Verb == o.Verb
+		}
+	}
+	return false
+}
+
+// settleOne settles one claim and reports whether it was, or had been before.
+func (b *batch) settleOne(o *pawl.Outcome) (bool, error) {
+	if o.Verb == pawl.Ack && o.Ref.Locator > 0 && len(o.Result) <= apartSize {
+		ok, err := b.ackAtOnce(o)
+		if ok || err != nil {
+			return ok, err
+		}
+	}
+	r, err := b.find(o.Ref.ID, seqOf(o.Ref.Locator))
+	if err != nil {
+		return false, err
+	}
+	switch {
+	case r == nil:
+		return o.Repeat, nil
+	case r.state == pawl.Running && r.fence == o.Ref.Fence:
+		return true, b.settleRecord(r, o)
+	}
+	return r.lastFence == o.Ref.Fence && r.lastVerb == o.Verb, nil
+}
+
+// The locator of a claim is the row number, and a bit that says that the
+// record goes with an ack. Both are only hints: the row decides.
+func locator(seq int64, deleteNow bool) int64 {
+	if deleteNow {
+		return seq<<1 | 1
+	}
+	return seq << 1
+}
+
+func seqOf(locator int64) int64 { return locator >> 1 }
+
+// ackAtOnce is an ack in one statement; it does not apply to jobs with a
+// unique window.
+func (b *batch) ackAtOnce(o *pawl.Outcome) (bool, error) {
+	var n int64
+	var err error
+	if o.Ref.Locator&1 == 1 {
+		n, err = b.exec(b.q.ackDelete, seqOf(o.Ref.Locator), o.Ref.Fence, o.Ref.ID[:])
+	} else {
+		var result any
+		if len(o.Result) > 0 {
+			result = o.Result
+		}
+		n, err = b.exec(b.q.ackKeep, b.now, seqOf(o.Ref.Locator), o.Ref.Fence, o.Ref.ID[:], result)
+	}
+	return n > 0, err
+}
+
+// settleRecord moves a running job as the outcome says.
+func (b *batch) settleRecord(r *record, o *pawl.Outcome) error {
+	r.lastFence, r.lastVerb = r.fence, o.Verb
+	switch o.Verb {
+	case pawl.Ack:
+		return b.ack(r, o.Result)
+	case pawl.Nack:
+		r.fail(b.now, o.Error, o.Stack)
+		if r.maxAttempts > 0 && r.attempt >= r.maxAttempts {
+			return b.end(r, r.finish(pawl.Buried, pawl.ReasonAttempts, b.now))
+		}
+		r.count(func(c *pawl.Counts) { c.Retries++ })
+		r.reason = string(pawl.ReasonRetry)
+		r.runAt = b.now + max(0, microseconds(o.Delay))
+	case pawl.Bury:
+		r.fail(b.now, o.Error, o.Stack)
+		return b.end(r, r.finish(pawl.Buried, pawl.ReasonBury, b.now))
+	default:
+		b.handBack(r, o)
+	}
+	r.wait(b.now)
+	b.events.due(r.queue, r.runAt)
+	return b.save(r)
+}
+
+func (b *batch) ack(r *record, result []byte) error {
+	keep := r.finish(pawl.Completed, "", b.now)
+	if keep {
+		if err := b.setResult(r, result); err != nil {
+			return err
+		}
+	}
+	return b.end(r, keep)
+}
+
+// handBack gives the attempt back and keeps the place unless there is a delay.
+func (b *batch) handBack(r *record, o *pawl.Outcome) {
+	r.attempt--
+	switch o.Verb {
+	case pawl.Release:
+		r.reason = string(pawl.ReasonRelease)
+		r.count(func(c *pawl.Counts) { c.Releases++ })
+		if o.Priority != nil {
+			r.priority = *o.Priority
+		}
+	case pawl.SnoozeFor:
+		r.reason = string(pawl.ReasonSnooze)
+		r.count(func(c *pawl.Counts) { c.Snoozes++ })
+	default:
+		r.reason = string(pawl.ReasonSkip)
+		r.count(func(c *pawl.Counts) { c.Skips++ })
+	}
+	if o.Delay > 0 {
+		r.runAt = b.now + microseconds(o.Delay)
+	}
+}
+
+func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []pawl.Ref, err error) {
+	err = s.writer.do(&request{
+		ctx: ctx, class: classSettle, jobs: len(renewals),
+		run: func(b *batch) (err error) {
+			lost, err = b.extend(renewals)
+			return err
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+func (b *batch) extend(renewals []pawl.Renewal) (lost []pawl.Ref, err error) {
+	for i := range renewals {
+		ok, err := b.extendOne(&renewals[i])
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			lost = append(lost, renewals[i].Ref)
+		}
+	}
+	return lost, nil
+}
+
+func (b *batch) extendOne(r *pawl.Renewal) (bool, error) {
+	var progress any
+	if r.Progress != nil {
+		p := *r.Progress
+		p.At = toTime(b.now)
+		progress = toJSON(p).String
+	}
+	until := b.now + microseconds(max(r.Lease, time.Microsecond))
+	seq := seqOf(r.Ref.Locator)
+	if seq > 0 {
+		n, err := b.exec(b.q.extend, until, progress, seq, r.Ref.Fence, r.Ref.ID[:])
+		if n > 0 || err != nil {
+			return n > 0, err
+		}
+	}
+	found, err := b.one(b.q.byID, r.Ref.ID[:])
+	if found == nil || err != nil || found.state != pawl.Running || found.fence != r.Ref.Fence {
+		return false, err
+	}
+	n, err := b.exec(b.q.extend, until, progress, found.seq, r.Ref.Fence, r.Ref.ID[:])
+	return n > 0, err
+}

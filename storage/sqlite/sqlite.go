@@ -1,0 +1,425 @@
+// Package sqlite keeps jobs in a SQLite file, for one or several processes on
+// one machine.
+//
+// [Open] opens a file with the driver modernc.org/sqlite, which needs no C.
+// [New] uses a database that the program has opened already, with that driver
+// or with github.com/mattn/go-sqlite3, so that jobs lie beside the program's
+// own tables and can be enqueued and settled in its transactions, see
+// [Store.InTx] and [Store.Tx].
+//
+// # Durability
+//
+// With the default, [Full], what a method has returned without error survives
+// the loss of power, as far as the disk keeps what it has synced. All calls
+// that arrive while a commit is under way share the next, so that many
+// concurrent callers cost few syncs.
+//
+// # One writer at a time
+//
+// SQLite lets one transaction write at a time, over all processes. The Store
+// waits for its turn until the context of the call ends, and takes it fairly;
+// "database is locked" never comes out of its own methods. But a transaction of
+// the program that has written and stays open delays everything: no job is
+// enqueued, claimed, extended or settled meanwhile. Keep such transactions
+// short, and do slow work before they begin. Leases that end while the file is
+// locked, or soon after, get a grace of the lease's length, at most 10 s, so
+// that their heartbeat can come through.
+//
+// Readers ([Store.Get], [Store.List], [Store.Count]) are never blocked and block
+// nobody.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver of Open
+
+	"github.com/pawlq/pawl"
+)
+
+// DefaultPrefix begins the names of all tables and indexes.
+const DefaultPrefix = "pawl_"
+
+// Synchronous says when a commit waits for the disk.
+type Synchronous int
+
+const (
+	// Full syncs every commit.
+	Full Synchronous = iota
+	// Normal syncs now and then: a loss of power, but not a crash of the
+	// program, can undo the last commits. The file stays consistent, but a
+	// fence may be given twice across the loss.
+	Normal
+	// Off leaves it to the operating system: a loss of power can damage the
+	// file. It is for tests.
+	Off
+)
+
+// level is the number that SQLite has for s.
+func (s Synchronous) level() int { return int(2 - s) }
+
+// Defaults and limits of Options.
+const (
+	defaultBatchJobs    = 2000    // some 10 ms of writing
+	defaultBatchBytes   = 8 << 20 // what one commit adds to the write-ahead log
+	defaultPollInterval = 2 * time.Millisecond
+	maxPrefixLen        = 40
+	ownBusyTimeout      = 10_000 // ms, of the program's own statements on our connections
+	ownConns            = 32     // connections of our pool: each has a page cache
+	writerCacheKB       = 16 << 10
+)
+
+// Options are the settings of a Store. The zero value of each is its default.
+type Options struct {
+	// Prefix begins the names of the tables: a letter, then letters, digits
+	// and '_', at most 40. Empty means DefaultPrefix.
+	Prefix string
+
+	// Synchronous is set on the connections of Open; with New it is what the
+	// program's connections are expected to have, and a weaker setting is
+	// logged as a warning.
+	Synchronous Synchronous
+
+	// BatchJobs and BatchBytes end the group of calls that share a commit: when
+	// it has that many jobs (0 means 2,000) or bytes of payload (0 means 8 MiB).
+	// A single call is never split.
+	BatchJobs  int
+	BatchBytes int
+
+	// PollInterval is how often the file is asked whether another process, or
+	// a transaction of the program, has changed it, while somebody watches.
+	// One such look takes some microseconds. 0 means 2 ms.
+	PollInterval time.Duration
+
+	// NoMigrate leaves the schema as it is; Open and New then fail with a
+	// [pawl.SchemaError] if it is missing or old.
+	NoMigrate bool
+
+	// Clock is the storage's clock; nil means time.Now. It is for tests.
+	Clock func() time.Time
+
+	// Logger gets warnings; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+func (o *Options) filled() (*Options, error) {
+	f := Options{}
+	if o != nil {
+		f = *o
+	}
+	if f.Prefix == "" {
+		f.Prefix = DefaultPrefix
+	}
+	if !regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`).MatchString(f.Prefix) || len(f.Prefix) > maxPrefixLen {
+		return nil, &pawl.InvalidError{Field: "Prefix", Limit: "a letter, then letters, digits and '_', at most 40"}
+	}
+	if f.Synchronous < Full || f.Synchronous > Off {
+		return nil, &pawl.InvalidError{Field: "Synchronous", Limit: "Full, Normal or Off"}
+	}
+	if f.BatchJobs <= 0 {
+		f.BatchJobs = defaultBatchJobs
+	}
+	if f.BatchBytes <= 0 {
+		f.BatchBytes = defaultBatchBytes
+	}
+	if f.PollInterval <= 0 {
+		f.PollInterval = defaultPollInterval
+	}
+	if f.Clock == nil {
+		f.Clock = time.Now
+	}
+	if f.Logger == nil {
+		f.Logger = slog.Default()
+	}
+	return &f, nil
+}
+
+// Store is a [pawl.Storage] on one SQLite file. It also implements
+// [pawl.Watcher] and [pawl.Cycler]. Make one with [Open] or [New] and end it
+// with Close.
+type Store struct {
+	o      *Options
+	q      *statements
+	db     *sql.DB
+	own    bool
+	file   string // its path, as SQLite says
+	reader *pooled
+	writer *writer
+	watch  watchers
+	turn   chan struct{} // held by whoever of this process writes
+
+	closing sync.Once
+}
+
+var (
+	_ pawl.Storage = (*Store)(nil)
+	_ pawl.Watcher = (*Store)(nil)
+	_ pawl.Cycler  = (*Store)(nil)
+)
+
+// Open opens, or creates, the file at path. Its folder must exist. The errors
+// are [ErrNotDatabase], [ErrReadOnly], [ErrNoWAL], [pawl.SchemaError], or
+// fs.ErrNotExist for the folder.
+func Open(ctx context.Context, path string, o *Options) (*Store, error) {
+	f, err := o.filled()
+	if err != nil {
+		return nil, err
+	}
+	if path == "" || strings.HasPrefix(path, ":memory:") {
+		return nil, fmt.Errorf("pawl/sqlite: open %q: %w: a file is needed", path, ErrNoWAL)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return nil, fmt.Errorf("pawl/sqlite: open: %w", err)
+	}
+	db, err := sql.Open("sqlite", dsn(path, f.Synchronous))
+	if err != nil {
+		return nil, explain("open", err)
+	}
+	db.SetMaxOpenConns(ownConns)
+	db.SetMaxIdleConns(ownConns / 4)
+	s, err := start(ctx, db, f, true)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return s, nil
+}
+
+// dsn names the file to the driver, with the settings of each connection.
+func dsn(path string, sync Synchronous) string {
+	v := url.Values{"_txlock": {"immediate"}, "_pragma": {
+		fmt.Sprintf("busy_timeout(%d)", ownBusyTimeout),
+		fmt.Sprintf("synchronous(%d)", sync.level()),
+	}}
+	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(filepath.ToSlash(path))
+	return "file:" + escaped + "?" + v.Encode()
+}
+
+// New uses a database that the program has opened, and puts it in WAL mode if
+// it is not. The Store keeps one connection for itself while it is open; if
+// the pool has only one, it takes and gives back that one for each commit.
+// Close leaves db open.
+func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
+	f, err := o.filled()
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, db, f, false)
+}
+
+func start(ctx context.Context, db *sql.DB, o *Options, own bool) (*Store, error) {
+	s := &Store{o: o, q: newStatements(o.Prefix), db: db, own: own, turn: make(chan struct{}, 1)}
+	s.watch.gone = make(chan struct{})
+	if err := s.setUp(ctx); err != nil {
+		return nil, explain("open", err)
+	}
+	s.reader = newPooled(db)
+	s.writer = &writer{
+		s: s, ctx: context.WithoutCancel(ctx),
+		wake: make(chan struct{}, 1), closed: make(chan struct{}),
+	}
+	go s.writer.loop() // Close waits for it
+	return s, nil
+}
+
+// setUp makes sure of the file's mode and schema.
+func (s *Store) setUp(ctx context.Context) error {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	run := plain{conn}
+	if err := prepareFile(ctx, run); err != nil {
+		return err
+	}
+	if s.o.NoMigrate {
+		err = checkVersion(ctx, run, s.o.Prefix)
+	} else {
+		err = migrate(ctx, run, s.o.Prefix, Migrations())
+	}
+	if err != nil {
+		return err
+	}
+	if s.file, err = fileOf(ctx, run); err != nil {
+		return err
+	}
+	return s.checkSynchronous(ctx, run)
+}
+
+// checkSynchronous warns of a setting that is weaker than what was asked for.
+func (s *Store) checkSynchronous(ctx context.Context, run runner) error {
+	level, err := number(ctx, run, synchronous)
+	if err == nil && int(level) < s.o.Synchronous.level() {
+		s.o.Logger.WarnContext(ctx, "pawl/sqlite: synchronous is weaker than expected: a loss of power can undo commits",
+			"have", level, "want", s.o.Synchronous.level(), "file", s.file)
+	}
+	return err
+}
+
+// prepareFile puts the file in WAL mode, and a new one in the mode that lets it
+// shrink.
+func prepareFile(ctx context.Context, run plain) error {
+	pages, err := number(ctx, run, pageCount)
+	if err == nil && pages == 0 {
+		_, err = run.exec(ctx, setAutoVacuum)
+	}
+	if err != nil {
+		return err
+	}
+	var mode string
+	err = untilFree(ctx, func() (err error) {
+		if mode, err = text(ctx, run, journalMode); err != nil || mode == "wal" {
+			return err
+		}
+		mode, err = text(ctx, run, setJournalMode)
+		return err
+	})
+	if err == nil && mode != "wal" {
+		err = fmt.Errorf("%w: it stays %q", ErrNoWAL, mode)
+	}
+	return err
+}
+
+// untilFree repeats f while the file is busy.
+func untilFree(ctx context.Context, f func() error) error {
+	for started := time.Now(); ; pause(time.Since(started)) {
+		err := f()
+		if err == nil || !isBusy(err) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+}
+
+// DB returns the database that the Store works on. If it was made by Open,
+// transactions begun on it may write at once (BEGIN IMMEDIATE), and wait up to
+// 10 s for the right to do so; [Store.InTx] waits more fairly. It is closed
+// with the Store.
+func (s *Store) DB() *sql.DB { return s.db }
+
+// shared reports whether the pool has no connection for the writer alone.
+func (s *Store) shared() bool { return !s.own && s.db.Stats().MaxOpenConnections == 1 }
+
+// now is the storage's clock in microseconds.
+func (s *Store) now() int64 { return s.o.Clock().UnixMicro() }
+
+// Close ends the Store after the calls that are under way. Later calls fail
+// with [pawl.ErrClosed].
+func (s *Store) Close() error {
+	var err error
+	s.closing.Do(func() {
+		close(s.watch.gone)
+		s.writer.close()
+		err = s.reader.close()
+		if s.own {
+			err = errors.Join(err, s.db.Close())
+		}
+	})
+	return explain("close", err)
+}
+
+func (s *Store) open() error {
+	select {
+	case <-s.watch.gone:
+		return pawl.ErrClosed
+	default:
+		return nil
+	}
+}
+
+// Enqueue implements [pawl.Writer].
+func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	receipts, err := s.enqueue(ctx, reqs)
+	return receipts, explain("enqueue", err)
+}
+
+// Settle implements [pawl.Writer].
+func (s *Store) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	lost, err := s.settle(ctx, outcomes)
+	return lost, explain("settle", err)
+}
+
+// Claim implements [pawl.Storage].
+func (s *Store) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	c, err := s.claim(ctx, spec)
+	return c, explain("claim", err)
+}
+
+// Cycle implements [pawl.Cycler].
+func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
+	lost, c, err := s.cycle(ctx, outcomes, spec)
+	return lost, c, explain("cycle", err)
+}
+
+// Extend implements [pawl.Storage].
+func (s *Store) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
+	lost, err := s.extend(ctx, renewals)
+	return lost, explain("extend", err)
+}
+
+// Sweep implements [pawl.Storage].
+func (s *Store) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	swept, err := s.sweep(ctx, spec)
+	return swept, explain("sweep", err)
+}
+
+// Change implements [pawl.Admin].
+func (s *Store) Change(ctx context.Context, c pawl.Change) ([]pawl.Changed, error) {
+	changed, err := s.change(ctx, c)
+	return changed, explain("change", err)
+}
+
+// Configure implements [pawl.Admin].
+func (s *Store) Configure(ctx context.Context, queue string, set pawl.QueueSettings) error {
+	return explain("configure", s.configure(ctx, queue, set))
+}
+
+// Get implements [pawl.Admin].
+func (s *Store) Get(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.Job, error) {
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	jobs, err := s.get(ctx, queue, ids)
+	return jobs, explain("get", err)
+}
+
+// List implements [pawl.Admin].
+func (s *Store) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {
+	if err := s.open(); err != nil {
+		return pawl.Page{}, err
+	}
+	page, err := s.list(ctx, spec)
+	if err != nil {
+		return pawl.Page{}, explain("list", err)
+	}
+	return page, nil
+}
+
+// Count implements [pawl.Admin].
+func (s *Store) Count(ctx context.Context, queues ...string) ([]pawl.QueueStats, error) {
+	if err := s.open(); err != nil {
+		return nil, err
+	}
+	stats, err := s.count(ctx, queues)
+	return stats, explain("count", err)
+}
+
+// Watch implements [pawl.Watcher]. What happens through this Store is told at
+// once; what others do to the file, within the poll interval and as an
+// EventReady without a queue.
+func (s *Store) Watch(ctx context.Context, f func(pawl.Event)) error {
+	return s.watchEvents(ctx, f)
+}

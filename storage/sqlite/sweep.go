@@ -1,0 +1,230 @@
+package sqlite
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Limits of giving space back.
+const (
+	// vacuumSlack is how many free pages stay in the file for what comes next.
+	vacuumSlack = 256
+	// vacuumStep is how many pages one sweep gives back: 8 MB, some 20 ms.
+	vacuumStep = 2048
+	// walLimit is the size from which a sweep empties the write-ahead log.
+	walLimit = 64 << 20
+	// maxGrace is how long leases last at most beyond their end because the
+	// file was locked: a heartbeat of a lease of 30 s.
+	maxGrace = 10 * time.Second
+)
+
+func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, err error) {
+	err = s.writer.do(&request{
+		ctx: ctx, class: classSweep, jobs: spec.Limit,
+		run: func(b *batch) (err error) {
+			sw, err = b.sweep(spec)
+			return err
+		},
+	})
+	if err != nil {
+		return pawl.Swept{}, err
+	}
+	return sw, nil
+}
+
+func (b *batch) sweep(spec pawl.SweepSpec) (sw pawl.Swept, err error) {
+	if sw.Promoted, err = b.promoteAll(spec.Limit); err != nil {
+		return sw, err
+	}
+	if sw.Expired, err = b.expire(spec.Limit); err != nil {
+		return sw, err
+	}
+	rescues, err := b.rescueAll(spec.Limit, &sw)
+	if err != nil {
+		return sw, err
+	}
+	if sw.Purged, err = b.purgeAll(spec); err != nil {
+		return sw, err
+	}
+	vacuumed, err := b.giveSpaceBack()
+	if err != nil {
+		return sw, err
+	}
+	sw.More = vacuumed || max(sw.Promoted, sw.Expired, rescues, sw.Purged) >= spec.Limit
+	sw.NextDue, err = b.nextOfAll(spec)
+	return sw, err
+}
+
+func (b *batch) promoteAll(limit int) (int, error) {
+	queues, err := b.names(b.q.promoteAll, b.now, limit)
+	if err != nil {
+		return 0, err
+	}
+	for _, queue := range queues {
+		b.events.due(queue, b.now)
+	}
+	return len(queues), nil
+}
+
+// rescueAll takes jobs back whose lease has expired.
+func (b *batch) rescueAll(limit int, sw *pawl.Swept) (int, error) {
+	found, err := b.records(b.q.expiredLeases, b.now, limit, b.grace.from, b.grace.to, maxGrace.Microseconds())
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range found {
+		ref := r.ref()
+		buried, err := b.rescue(r)
+		if err != nil {
+			return 0, err
+		}
+		if buried {
+			sw.Buried = append(sw.Buried, ref)
+		} else {
+			sw.Rescued = append(sw.Rescued, ref)
+		}
+		b.events.ended(ref)
+	}
+	return len(found), nil
+}
+
+func (b *batch) rescue(r *record) (buried bool, err error) {
+	r.fail(b.now, "lease expired", "")
+	r.attempt--
+	if r.rescued >= r.maxRescues {
+		return true, b.end(r, r.finish(pawl.Buried, pawl.ReasonRescues, b.now))
+	}
+	r.rescued++
+	r.count(func(c *pawl.Counts) { c.Rescues++ })
+	r.reason = string(pawl.ReasonRescue)
+	r.runAt = b.now + microseconds(pawl.RescueDelay(r.rescued))
+	r.wait(b.now)
+	b.events.due(r.queue, r.runAt)
+	return false, b.save(r)
+}
+
+// purgeAll removes records whose retention is over.
+func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
+	seqs, err := b.numbers(b.q.purge, b.now, spec.Limit)
+	if err != nil {
+		return 0, err
+	}
+	if spec.BuriedRetention > 0 || spec.MaxBuried > 0 {
+		queues, err := b.buriedQueues()
+		if err != nil {
+			return 0, err
+		}
+		for _, q := range queues {
+			more, err := b.oldBuried(q, spec, spec.Limit-len(seqs))
+			if err != nil {
+				return 0, err
+			}
+			seqs = append(seqs, more...)
+		}
+	}
+	for _, seq := range seqs {
+		if err := b.remove(seq); err != nil {
+			return 0, err
+		}
+	}
+	return len(seqs), nil
+}
+
+// queueCount is a queue and the number of its buried jobs.
+type queueCount struct {
+	queue string
+	n     int
+}
+
+func (b *batch) buriedQueues() ([]queueCount, error) {
+	rows, err := b.run.query(b.ctx, b.q.countBuried)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []queueCount
+	for rows.Next() {
+		var c queueCount
+		if err := rows.Scan(&c.queue, &c.n); err != nil {
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, rows.Err()
+}
+
+// oldBuried finds up to limit buried jobs of a queue that are too old or too
+// many.
+func (b *batch) oldBuried(q queueCount, spec pawl.SweepSpec, limit int) ([]int64, error) {
+	var old, many []int64
+	var err error
+	if spec.BuriedRetention > 0 && limit > 0 {
+		before := b.now - microseconds(spec.BuriedRetention)
+		if old, err = b.numbers(b.q.oldBuried, q.queue, before, b.now, limit); err != nil {
+			return nil, err
+		}
+	}
+	if n := min(q.n-spec.MaxBuried, limit); spec.MaxBuried > 0 && n > 0 {
+		if many, err = b.numbers(b.q.oldBuried, q.queue, b.now, b.now, n); err != nil {
+			return nil, err
+		}
+	}
+	if len(old) > len(many) { // both begin with the oldest
+		return old, nil
+	}
+	return many, nil
+}
+
+// nextOfAll is how long until the next thing that Sweep does is due.
+func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
+	var next int64
+	for _, s := range []*statement{b.q.nextScheduledAny, b.q.nextLease, b.q.nextExpiry, b.q.nextPurge} {
+		at, err := b.number(s)
+		if err != nil {
+			return 0, err
+		}
+		next = sooner(next, at)
+	}
+	if spec.BuriedRetention > 0 {
+		at, err := b.number(b.q.nextBuried)
+		if err != nil {
+			return 0, err
+		}
+		if at > 0 {
+			next = sooner(next, at+microseconds(spec.BuriedRetention))
+		}
+	}
+	return b.until(next), nil
+}
+
+// giveSpaceBack moves free pages out of the file, if it was made for that, and
+// reports whether there are more than should stay.
+func (b *batch) giveSpaceBack() (more bool, err error) {
+	free, err := b.number(freePages)
+	if err != nil || free <= vacuumSlack {
+		return false, err
+	}
+	mode, err := b.number(autoVacuum)
+	if err != nil || mode != autoVacuumIncremental {
+		return false, err
+	}
+	_, err = b.numbers(giveBack) // one row a page, and all are to be read
+	return free-vacuumStep > vacuumSlack, err
+}
+
+// autoVacuumIncremental is what PRAGMA auto_vacuum says of a file that gives
+// pages back when asked.
+const autoVacuumIncremental = 2
+
+// shrinkWAL empties the write-ahead log after a commit if it has grown large,
+// as it does while a reader is at work for long.
+func (w *writer) shrinkWAL() {
+	info, err := os.Stat(w.s.file + "-wal")
+	if err != nil || info.Size() < walLimit {
+		return
+	}
+	_, _ = number(w.ctx, w.run, truncateWAL) // busy: the next sweep tries again
+}

@@ -1,0 +1,138 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Tx returns a writer that works inside a transaction on the same file, see
+// [Store.SQLTx].
+func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
+
+// SQLTx returns a writer whose Enqueue and Settle are part of a transaction on
+// the same file: others see what it did when the transaction is committed, and
+// nothing of it if that is rolled back. A call that fails leaves nothing behind
+// in the transaction, which can go on.
+//
+// Nothing is retried. If SQLite says that the file is busy, or that the
+// transaction reads an old snapshot (as a deferred transaction does that reads
+// before it writes), the error wraps [pawl.ErrTxOver], and so does that of
+// every later call.
+//
+// SQLite has one writer at a time: while the transaction is open after its
+// first write, no job is enqueued, claimed, extended or settled by anyone.
+//
+// The writer is for one goroutine at a time, as its transaction is.
+func (s *Store) SQLTx(x Querier) pawl.Writer { return &txWriter{s: s, run: plain{x}} }
+
+// txWriter writes in a caller's transaction.
+type txWriter struct {
+	s   *Store
+	run runner
+
+	mu     sync.Mutex
+	over   error
+	events events
+}
+
+// Enqueue implements [pawl.Writer].
+func (t *txWriter) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	r := &request{enqueue: newEnqueueCall(reqs)}
+	err := t.do(ctx, "enqueue in transaction", func(b *batch) error {
+		errs := make([]error, 1)
+		return errors.Join(b.enqueueAll([]*request{r}, errs), errs[0])
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.enqueue.receipts, nil
+}
+
+// Settle implements [pawl.Writer].
+func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
+	err = t.do(ctx, "settle in transaction", func(b *batch) (err error) {
+		lost, err = b.settle(outcomes)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return lost, nil
+}
+
+// do runs f in a savepoint of the transaction.
+func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		return t.over
+	}
+	b := &batch{ctx: ctx, run: t.run, q: t.s.q, now: t.s.now(), events: t.events}
+	err := b.savepoint(func() error { return f(b) })
+	if err == nil {
+		t.events = b.events
+		return nil
+	}
+	if isBusy(err) {
+		t.over = fmt.Errorf("pawl/sqlite: %s: %w: %w", what, pawl.ErrTxOver, err)
+		return t.over
+	}
+	return explain(what, err)
+}
+
+// InTx runs f in a transaction that may write from its begin, commits it, and
+// wakes workers. If f fails, or panics, the transaction is rolled back, and
+// InTx returns the error as it is. It waits for the write lock until ctx ends;
+// f is not called twice. The same cautions as for [Store.SQLTx] apply: f should
+// be short, since everything else waits for it, and must not call the Store's
+// own methods, which wait for f.
+func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
+	select {
+	case <-s.watch.gone:
+		return pawl.ErrClosed
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	tx, err := s.beginTx(ctx)
+	if err != nil {
+		return explain("begin", err)
+	}
+	defer tx.Rollback() // does nothing after a commit
+	w := &txWriter{s: s, run: plain{tx}}
+	if err := f(tx, w); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return explain("commit", err)
+	}
+	s.watch.publish(&batch{now: s.now(), events: w.events})
+	s.writer.nudge()
+	return nil
+}
+
+// beginTx begins a transaction that has the write lock.
+func (s *Store) beginTx(ctx context.Context) (*sql.Tx, error) {
+	for started := time.Now(); ; pause(time.Since(started)) {
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err == nil {
+			if _, err = tx.ExecContext(ctx, s.q.lock.text); err == nil {
+				return tx, nil
+			}
+			_ = tx.Rollback()
+		}
+		if !isBusy(err) {
+			return nil, err
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+}

@@ -76,15 +76,19 @@ func UniqueByArgs(args Args) string {
 // A is what is enqueued: the methods would be passed over in silence.
 func hiddenMethods[A Args]() error {
 	var value A
-	pointer := any((*A)(nil))
-	if _, hidden := pointer.(interface{ Defaults() pawl.Request }); hidden {
+	if _, hidden := any((*A)(nil)).(Defaulter); hidden {
 		if _, ok := any(value).(Defaulter); !ok {
 			return fmt.Errorf("task: method Defaults of %v needs a value receiver", reflect.TypeFor[A]())
 		}
 	}
-	if _, hidden := pointer.(Coder); hidden {
+	return hiddenCodec[A]()
+}
+
+func hiddenCodec[T any]() error {
+	var value T
+	if _, hidden := any((*T)(nil)).(Coder); hidden {
 		if _, ok := any(value).(Coder); !ok {
-			return fmt.Errorf("task: method Codec of %v needs a value receiver", reflect.TypeFor[A]())
+			return fmt.Errorf("task: method Codec of %v needs a value receiver", reflect.TypeFor[T]())
 		}
 	}
 	return nil

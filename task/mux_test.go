@@ -85,7 +85,10 @@ func TestRegisterPanics(t *testing.T) {
 		`task: Args of a handler must be a concrete type`:                          func(m *task.Mux) { task.Register(m, nothing[task.Args]) },
 		`task: method Defaults of task_test.hiddenDefaults needs a value receiver`: func(m *task.Mux) { task.Register(m, nothing[hiddenDefaults]) },
 		`task: kind "report" is registered with more than one Options`:             func(m *task.Mux) { task.Register(m, nothing[report], nil, nil) },
-		`task: kind "untyped" has a nil handler`:                                   func(m *task.Mux) { m.Handle(pawl.Kind{Name: "untyped"}) },
+		`task: method Codec of task_test.hiddenCodec needs a value receiver`: func(m *task.Mux) {
+			task.RegisterResult(m, func(context.Context, *task.Job[report]) (hiddenCodec, error) { return hiddenCodec{}, nil })
+		},
+		`task: kind "untyped" has a nil handler`: func(m *task.Mux) { m.Handle(pawl.Kind{Name: "untyped"}) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			m := task.NewMux()

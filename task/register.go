@@ -76,6 +76,9 @@ func Register[A Args](m *Mux, f func(ctx context.Context, job *Job[A]) error, o 
 // A handler that acks its job in a transaction passes the result there, encoded
 // by [EncodeResult]; what it returns is then ignored.
 func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[A]) (R, error), o ...*Options[A]) {
+	if err := hiddenCodec[R](); err != nil {
+		panic(err.Error())
+	}
 	var run Handler
 	if f != nil {
 		run = func(ctx context.Context, j *pawl.Job) ([]byte, error) {

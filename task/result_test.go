@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
@@ -121,49 +122,69 @@ func TestResultOfOtherType(t *testing.T) {
 }
 
 func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(nil)
+		defer store.Close()
+		q := pawl.New(store, nil)
+		receipt := enqueueWelcome(t, q)
+		type outcome struct {
+			size size
+			err  error
+		}
+		waited := make(chan outcome, 1)
+		go func() {
+			got, err := task.Wait[size](t.Context(), q, receipt)
+			waited <- outcome{got, err}
+		}()
+		job := claim(t, q)
+		synctest.Wait()
+		if len(waited) > 0 {
+			t.Errorf("Wait did not wait: %v", <-waited)
+		}
+		if err := q.Ack(t.Context(), job, []byte(`{"W":3,"H":4}`)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-waited; got.err != nil || got.size != (size{3, 4}) {
+			t.Errorf("got %v", got)
+		}
+	})
+}
+
+func TestWaitErrors(t *testing.T) {
 	q := pawl.New(memory.New(nil), nil)
-	enqueue := func() pawl.Receipt {
-		receipt, err := q.Enqueue(t.Context(), task.New(welcome{7}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return receipt
-	}
-	claim := func() *pawl.Job {
-		job, err := q.Claim(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return job
-	}
-
-	receipt := enqueue()
-	acked := make(chan error)
-	go func() {
-		acked <- q.Ack(t.Context(), claim(), []byte(`{"W":3,"H":4}`))
-	}()
-	if got, err := task.Wait[size](t.Context(), q, receipt); err != nil || got != (size{3, 4}) {
-		t.Errorf("got %v, %v", got, err)
-	}
-	if err := <-acked; err != nil {
-		t.Error(err)
-	}
-
-	receipt = enqueue()
-	if err := q.Bury(t.Context(), claim(), errRefused); err != nil {
+	receipt := enqueueWelcome(t, q)
+	if err := q.Bury(t.Context(), claim(t, q), errRefused); err != nil {
 		t.Fatal(err)
 	}
 	var failed *task.FailedError
 	if _, err := task.Wait[size](t.Context(), q, receipt); !errors.As(err, &failed) || failed.Last != "refused" {
 		t.Errorf("buried: got %v", err)
 	}
-
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := task.Wait[size](ctx, q, enqueue()); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: got %v", err)
-	}
 	if _, err := task.Wait[size](t.Context(), q, pawl.Receipt{ID: uuid.New()}); !errors.Is(err, pawl.ErrNotFound) {
 		t.Errorf("unknown: got %v", err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
+	receipt = enqueueWelcome(t, q)
+	cancel()
+	if _, err := task.Wait[size](ctx, q, receipt); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
+}
+
+func enqueueWelcome(t *testing.T, q *pawl.Queue) pawl.Receipt {
+	t.Helper()
+	receipt, err := q.Enqueue(t.Context(), task.New(welcome{7}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return receipt
+}
+
+func claim(t *testing.T, q *pawl.Queue) *pawl.Job {
+	t.Helper()
+	job, err := q.Claim(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return job
 }

@@ -25,16 +25,16 @@ type statements struct {
 
 	promote, promoteAll, expired, claim, claimedBy, nextDue *statement
 
-	ackKeep, ackDelete, extend, release, save, remove     *statement
-	bySeq, byID, holder, inserted, depth                  *statement
-	leastUrgent, nextScheduled, savePayload, dropPayload  *statement
-	saveResult, dropResult, addFailure, trimFailures      *statement
-	setPayload, setResult, clearHeld                      *statement
-	expiredLeases, purge, oldBuried, countBuried          *statement
-	nextScheduledAny, nextLease, nextExpiry, nextPurge    *statement
-	nextBuried                                            *statement
-	full, payload, result, failures                       *statement
-	count, countReady, retrying, nextQueue, page, running *statement
+	ackKeep, ackDelete, extend, release, save, remove          *statement
+	bySeq, byID, holder, inserted, depth                       *statement
+	leastUrgent, nextScheduled, savePayload, dropPayload       *statement
+	saveResult, dropResult, addFailure, trimFailures           *statement
+	setPayload, setResult, clearHeld                           *statement
+	expiredLeases, purge, oldBuried, excessBuried, countBuried *statement
+	nextScheduledAny, nextLease, nextExpiry, nextPurge         *statement
+	nextBuried                                                 *statement
+	full, payload, result, failures                            *statement
+	count, countReady, retrying, nextQueue, page, running      *statement
 }
 
 // recordColumns are the columns of a record, in the order of record.fields.
@@ -226,6 +226,11 @@ func (q *statements) sweeps() {
 		SELECT seq FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 5 AND queue = ?1 AND rank = 0 AND at <= ?2 AND (umode <> 2 OR at + uwindow <= ?3)
 		ORDER BY at, seq LIMIT ?4`)
+	q.excessBuried = q.add(`-- pawl_job_place
+		SELECT seq FROM (
+			SELECT seq, umode, at + uwindow AS until FROM pawl_job INDEXED BY pawl_job_place
+			WHERE state = 5 AND queue = ?1 AND rank = 0 ORDER BY at, seq LIMIT ?2)
+		WHERE umode <> 2 OR until <= ?3 LIMIT ?4`)
 	q.countBuried = q.add(`-- pawl_job_place
 		` + queuesOf("5") + `
 		SELECT q.name, (SELECT count(*) FROM pawl_job INDEXED BY pawl_job_place WHERE state = 5 AND queue = q.name)

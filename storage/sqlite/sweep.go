@@ -167,8 +167,8 @@ func (b *batch) oldBuried(q queueCount, spec pawl.SweepSpec, limit int) ([]int64
 			return nil, err
 		}
 	}
-	if n := min(q.n-spec.MaxBuried, limit); spec.MaxBuried > 0 && n > 0 {
-		if many, err = b.numbers(b.q.oldBuried, q.queue, b.now, b.now, n); err != nil {
+	if n := q.n - spec.MaxBuried; spec.MaxBuried > 0 && n > 0 && limit > 0 {
+		if many, err = b.numbers(b.q.excessBuried, q.queue, n, b.now, limit); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,173 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// stuckGrace is how long a handler may take to return after its context was
+// cancelled before it is given up.
+const stuckGrace = time.Second
+
+// stops are contexts to be cancelled once mu is free: what hangs on them may
+// take its time.
+type stops []func()
+
+func (s stops) call() {
+	for _, stop := range s {
+		stop()
+	}
+}
+
+// cancel cancels the context of a running handler, the first time.
+func (p *Pool) cancel(r *run, cause error, s *stops) {
+	if r.cause != nil {
+		return
+	}
+	r.cause = cause
+	r.grace = p.now().add(stuckGrace)
+	p.expireBy(r.grace)
+	stop := r.stop
+	*s = append(*s, func() { stop(cause) })
+}
+
+// expireBy makes deadlines be looked at by t at the latest.
+func (p *Pool) expireBy(t instant) {
+	if t < p.expireAt {
+		p.expireAt = t
+		wake(p.deadlineWake)
+	}
+}
+
+// deadlines watches over timeouts, local ends of leases and handlers that
+// ignore both, until ctx ends. One timer serves all of them: it is set to the
+// first of those that were known when it was looked at, and a job that ends
+// before leaves it alone, so that a job costs a comparison.
+func (p *Pool) deadlines(ctx context.Context) {
+	for {
+		wait := p.expire()
+		if !sleep(ctx, wait, p.deadlineWake) {
+			return
+		}
+	}
+}
+
+// expire acts on the deadlines that have passed and returns how long there is
+// nothing to do.
+func (p *Pool) expire() time.Duration {
+	var stops stops
+	var stuck []*run
+	p.mu.Lock()
+	now := p.now()
+	if now < p.expireAt {
+		wait := p.expireAt.sub(now)
+		p.mu.Unlock()
+		return wait
+	}
+	p.expireAt = never
+	for r := range p.live.all {
+		if r.phase == running && !r.abandoned && p.expireRun(r, now, &stops) {
+			stuck = append(stuck, p.abandon(r))
+		}
+	}
+	p.handBackStale(now)
+	wait := p.expireAt.sub(now)
+	p.mu.Unlock()
+	stops.call()
+	p.nackStuck(stuck)
+	return wait
+}
+
+// expireRun acts on the deadlines of one run and reports whether its handler
+// is to be given up.
+func (p *Pool) expireRun(r *run, now instant, s *stops) (stuck bool) {
+	_, inTx := r.job.SettledInTx()
+	switch {
+	case r.cause != nil && now >= r.grace:
+		return r.cause != ErrStopping // those are left to Run
+	case r.cause != nil:
+		if r.cause != ErrStopping {
+			p.expireAt = min(p.expireAt, r.grace)
+		}
+	case now >= r.leaseUntil && !inTx:
+		p.cancel(r, errLease, s)
+	case now >= r.deadline:
+		p.cancel(r, ErrTimeout, s)
+	default:
+		next := r.deadline
+		if !inTx {
+			next = min(next, r.leaseUntil)
+		}
+		p.expireAt = min(p.expireAt, next)
+	}
+	return false
+}
+
+// abandon gives up a running handler: it keeps its goroutine, but nobody waits
+// for it, and another slot may take its place. What is left to settle is
+// returned as a run of its own.
+func (p *Pool) abandon(r *run) *run {
+	g := r.group
+	r.abandoned = true
+	p.stats.Running--
+	p.stats.Stuck++
+	g.running--
+	g.slots--
+	if !p.closing && p.replaced < p.maxStuck {
+		p.replaced++
+		r.replaced = true
+		g.slots++
+		p.startSlot(g)
+	}
+	p.slots.Done()
+	p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",
+		append(r.attrs(), "cause", r.cause)...)
+	return &run{
+		ref: r.ref, job: r.job, kind: r.kind, group: g, kindName: r.kindName,
+		phase: ended, cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
+	}
+}
+
+// nackStuck settles the claims of handlers that were given up.
+func (p *Pool) nackStuck(runs []*run) {
+	for _, r := range runs {
+		if r.cause != ErrTimeout {
+			p.mu.Lock()
+			p.countLost(r, "while it ran")
+			p.mu.Unlock()
+			continue
+		}
+		p.fail(r, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout()))
+		p.mu.Lock()
+		p.live.add(r)
+		p.beatBy(r.renewAt)
+		p.done.push(r)
+		p.callSettler()
+		p.mu.Unlock()
+	}
+}
+
+// holdLimit is how long a job prefetched by the pool's own judgement may wait
+// for a slot before it is handed back to those who may have one.
+const holdLimit = time.Second
+
+// handBackStale releases jobs that have waited too long for a slot.
+func (p *Pool) handBackStale(now instant) {
+	for _, g := range p.groups {
+		for g.fixed == 0 && g.ready.len() > 0 {
+			oldest := g.ready.first()
+			if until := oldest.claimed.add(holdLimit); now < until {
+				p.expireAt = min(p.expireAt, until)
+				break
+			}
+			g.ready.pop()
+			p.stats.Prefetched--
+			p.hand(oldest, pawl.Release)
+		}
+	}
+	p.callSettler()
+}

@@ -1,0 +1,209 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pawlq/pawl"
+)
+
+// DrainOptions say what [Drain] runs. Zero fields are defaults; nil
+// DrainOptions are all zero.
+type DrainOptions struct {
+	// Queues are emptied in this order. None means the queues of the handled
+	// kinds.
+	Queues []string
+	// Retries also runs, at once, what waits for its next attempt.
+	Retries bool
+	// Scheduled also runs, at once, all that waits for its time, retries
+	// included.
+	Scheduled bool
+	// MaxRuns bounds the runs, since jobs may enqueue jobs or fail for ever. 0
+	// means 10,000.
+	MaxRuns int
+	// Middleware wraps the runs, the first outermost.
+	Middleware []Middleware
+}
+
+// Ran is one run that Drain made.
+type Ran struct {
+	Job  *pawl.Job // as it was claimed
+	Verb pawl.Verb // how it was settled; Skip: no handler runs its kind
+	Err  error     // what the handler returned
+}
+
+const (
+	drainRuns  = 10_000
+	drainLease = pawl.MaxLease // nothing extends it
+)
+
+// Drain runs all jobs that are due, and those they enqueue, one after the other
+// in the goroutine of the caller, and returns what it ran. It is for tests: it
+// neither waits nor sweeps. A handler that fails does not end it; an error of
+// the storage, the end of ctx or MaxRuns does, and is returned.
+func Drain(ctx context.Context, q *pawl.Queue, h Handlers, o *DrainOptions) ([]Ran, error) {
+	d := newDrain(q, h, o)
+	for {
+		if err := ctx.Err(); err != nil {
+			return d.ran, err
+		}
+		c, err := q.ClaimBatch(ctx, d.spec)
+		if err != nil {
+			return d.ran, err
+		}
+		if len(c.Jobs) == 0 {
+			if n, err := d.hurry(ctx); n == 0 || err != nil {
+				return d.ran, err
+			}
+			continue
+		}
+		if err := d.run(ctx, c.Jobs[0]); err != nil {
+			return d.ran, err
+		}
+	}
+}
+
+type drain struct {
+	q        *pawl.Queue
+	o        DrainOptions
+	spec     pawl.ClaimSpec
+	kinds    map[string]*kind
+	fallback *kind
+	ran      []Ran
+}
+
+func newDrain(q *pawl.Queue, h Handlers, o *DrainOptions) *drain {
+	d := &drain{q: q}
+	if o != nil {
+		d.o = *o
+	}
+	d.o.MaxRuns = cmp.Or(d.o.MaxRuns, drainRuns)
+	kinds := h.Kinds()
+	d.kinds, d.fallback = kindsOf(q, kinds, d.o.Middleware)
+	d.spec = pawl.ClaimSpec{Max: 1, Lease: drainLease, Worker: q.Options().WorkerID}
+	if len(d.o.Queues) == 0 {
+		for _, queue := range queuesOf(Options{}, kinds) {
+			d.o.Queues = append(d.o.Queues, queue.Name)
+		}
+	}
+	for _, queue := range d.o.Queues {
+		d.spec.Queues = append(d.spec.Queues, pawl.QueueAsk{Queue: queue, Max: 1})
+	}
+	return d
+}
+
+// hurry makes due what the options say and returns how many jobs that were.
+func (d *drain) hurry(ctx context.Context) (n int, err error) {
+	if !d.o.Retries && !d.o.Scheduled {
+		return 0, nil
+	}
+	for _, queue := range d.o.Queues {
+		for j, err := range d.q.Jobs(ctx, pawl.Filter{Queue: queue, States: []pawl.State{pawl.Scheduled}}) {
+			if err != nil {
+				return n, err
+			}
+			if !d.wanted(j) {
+				continue
+			}
+			if err := d.q.RunNow(ctx, queue, j.ID); err != nil {
+				return n, err
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (d *drain) wanted(j *pawl.Job) bool {
+	switch j.Reason {
+	case pawl.ReasonSkip:
+		return false
+	case pawl.ReasonRetry, pawl.ReasonRescue:
+		return true
+	default:
+		return d.o.Scheduled
+	}
+}
+
+// run runs one job and settles it.
+func (d *drain) run(ctx context.Context, j *pawl.Job) error {
+	ref := j.Ref
+	k := cmp.Or(d.kinds[j.Kind], d.fallback)
+	if k == nil {
+		d.ran = append(d.ran, Ran{Job: j, Verb: pawl.Skip})
+		return d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Skip, Delay: pawl.SkipDelay(j.Counts.Skips)})
+	}
+	if len(d.ran) >= d.o.MaxRuns {
+		err := fmt.Errorf("worker: Drain ended after %d runs", len(d.ran))
+		return errors.Join(err, d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Release}))
+	}
+	result, err := call(ctx, k, j)
+	ran := Ran{Job: j, Err: err}
+	if verb, ok := j.SettledInTx(); ok {
+		ran.Verb = verb
+		stored, lookErr := d.q.Get(ctx, ref.Queue, ref.ID)
+		if lookErr != nil && !errors.Is(lookErr, pawl.ErrNotFound) {
+			return lookErr
+		}
+		if stored == nil || stored.State != pawl.Running || stored.Fence != ref.Fence {
+			d.ran = append(d.ran, ran)
+			return nil
+		}
+		ran.Err = cmp.Or(err, pawl.ErrNotCommitted)
+	}
+	o := d.outcome(ref, j, k, result, ran.Err)
+	ran.Verb = o.Verb
+	d.ran = append(d.ran, ran)
+	if err := d.settle(ctx, o); err != nil {
+		return err
+	}
+	d.tell(ctx, k, j, o.Verb, ran.Err)
+	return nil
+}
+
+// call calls the handler with the timeout of the job.
+func call(ctx context.Context, k *kind, j *pawl.Job) ([]byte, error) {
+	timeout := cmp.Or(j.Timeout, k.timeout)
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+		defer cancel()
+	}
+	var exit []byte
+	return protect(k.run, ctx, j, &exit)
+}
+
+func (d *drain) outcome(ref pawl.Ref, j *pawl.Job, k *kind, result []byte, err error) pawl.Outcome {
+	if limit := d.q.Options().MaxPayload; err == nil && len(result) > limit {
+		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
+	}
+	if err == nil {
+		return pawl.Outcome{Ref: ref, Verb: pawl.Ack, Result: result}
+	}
+	return outcomeOf(ref, j, k, err)
+}
+
+// settle does not end with ctx: what has run is told.
+func (d *drain) settle(ctx context.Context, o pawl.Outcome) error {
+	_, err := d.q.Settle(context.WithoutCancel(ctx), []pawl.Outcome{o})
+	return err
+}
+
+// tell calls the hooks of the kind.
+func (d *drain) tell(ctx context.Context, k *kind, j *pawl.Job, verb pawl.Verb, err error) {
+	if verb != pawl.Nack && verb != pawl.Bury {
+		return
+	}
+	if k.OnError != nil {
+		k.OnError(ctx, j, err)
+	}
+	if k.OnBury != nil && (verb == pawl.Bury || lastAttempt(j)) {
+		k.OnBury(ctx, j, err)
+	}
+}
+
+func lastAttempt(j *pawl.Job) bool {
+	return j.MaxAttempts != pawl.Unlimited && j.Attempt >= j.MaxAttempts
+}

@@ -1,0 +1,336 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// callTimeout bounds a call of the storage, so that one that hangs is an error
+// like others.
+const callTimeout = 10 * time.Second
+
+// claimGrace is how long a claim that is under way when the pool stops may
+// still take; to break it off at once would leave its outcome unknown.
+const claimGrace = time.Second
+
+// A fetcher claims for all groups of a pool.
+type fetcher struct {
+	p      *Pool
+	turn   int // which group is asked for first
+	outage outage
+	// pending is a claim whose reply was lost; sent is when it was made first.
+	pending *pawl.ClaimSpec
+	sent    instant
+}
+
+// fetch claims until the pool stops.
+func (p *Pool) fetch(ctx context.Context) {
+	f := &fetcher{p: p}
+	for {
+		spec, wait, stopping := f.plan()
+		switch {
+		case stopping:
+			f.handBack(p.settleCtx)
+			p.fetchEnds()
+			return
+		case spec.Max == 0:
+			sleep(ctx, wait, p.fetchWake)
+		default:
+			f.claim(ctx, spec)
+		}
+	}
+}
+
+func (p *Pool) fetchEnds() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetchDone = true
+	p.quiet.Broadcast()
+}
+
+// plan returns what to claim now, or how long there is nothing to do unless
+// fetchWake wakes.
+func (f *fetcher) plan() (spec pawl.ClaimSpec, wait time.Duration, stopping bool) {
+	p := f.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetchIdle = false
+	if p.stopping {
+		p.callSettler()
+		return spec, 0, true
+	}
+	if wait := f.holdOff(p.now()); wait > 0 {
+		p.callSettler()
+		return spec, wait, false
+	}
+	if f.pending != nil {
+		return *f.pending, 0, false
+	}
+	spec, next := f.ask(p.now())
+	if spec.Max == 0 {
+		p.fetchIdle = true
+		p.callSettler()
+		return spec, next, false
+	}
+	spec.Lease, spec.Worker, spec.Token = p.opts.Lease, p.opts.WorkerID, rand.Int64()
+	return spec, 0, false
+}
+
+// choresWait is how long the fetcher waits when there are too many chores.
+const choresWait = 10 * time.Millisecond
+
+// holdOff returns how long not to claim, because the storage fails or because
+// hooks can't keep up.
+func (f *fetcher) holdOff(now instant) time.Duration {
+	switch {
+	case f.outage.tries > 0 && now < f.outage.until:
+		return f.outage.until.sub(now)
+	case len(f.p.chores) > maxChores:
+		return choresWait
+	default:
+		return 0
+	}
+}
+
+// ask collects what the groups want, and when the next dry one is to be looked
+// at if none wants anything. Groups take turns in being first, so that those
+// at the end are not left out when all want more than one claim gives.
+func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
+	p := f.p
+	next := never
+	n := len(p.groups)
+	f.turn = (f.turn + 1) % n
+	for i := range n {
+		g := p.groups[(f.turn+i)%n]
+		g.asked, g.got, g.seen = 0, 0, g.events
+		if g.dry && now >= g.wetAt {
+			g.dry = false
+		}
+		if g.dry {
+			next = min(next, g.wetAt)
+			continue
+		}
+		want := min(g.want(), pawl.MaxStep-spec.Max)
+		if want == 0 {
+			continue
+		}
+		g.asked = want
+		spec.Max += want
+		for _, queue := range g.queues {
+			spec.Queues = append(spec.Queues, pawl.QueueAsk{Queue: queue, Max: want})
+		}
+	}
+	return spec, next.sub(now)
+}
+
+// claim makes the call, with what is to be settled where that saves one.
+func (f *fetcher) claim(ctx context.Context, spec pawl.ClaimSpec) {
+	p := f.p
+	var batch []*run
+	if p.cycles && !p.opts.SettleNow {
+		batch = p.takeDone()
+	}
+	sent := p.now()
+	if f.pending != nil {
+		sent = f.sent
+	}
+	c, err := f.call(ctx, spec, batch)
+	if err != nil && len(c.Jobs) == 0 {
+		f.broken(spec, sent, err)
+		return
+	}
+	p.recovered(&f.outage, "claim")
+	if f.pending != nil {
+		f.pending = nil
+		p.renewRecovered(ctx, c.Jobs, spec, &sent)
+	}
+	p.takeIn(f, c, spec, sent)
+}
+
+func (f *fetcher) call(ctx context.Context, spec pawl.ClaimSpec, batch []*run) (pawl.Claimed, error) {
+	p := f.p
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if len(batch) == 0 {
+		return p.q.ClaimBatch(ctx, spec)
+	}
+	p.expire()
+	lost, c, err := p.q.Cycle(ctx, outcomesOf(batch), spec)
+	p.conclude(batch, lost, err)
+	return c, err
+}
+
+// broken notes that the claim failed and may have had its effect.
+func (f *fetcher) broken(spec pawl.ClaimSpec, sent instant, err error) {
+	if errors.Is(err, pawl.ErrInvalid) {
+		// Nothing was claimed; an outcome in the same call was at fault.
+		f.pending = nil
+	} else {
+		spec.Repeat = true
+		f.pending, f.sent = &spec, sent
+	}
+	var busy *pawl.BusyError
+	if f.p.isStopping() || errors.As(err, &busy) {
+		return
+	}
+	f.p.failed(&f.outage, "claim", err)
+}
+
+// handBack looks, when the pool stops, for what a claim whose reply was lost
+// has claimed, and releases it.
+func (f *fetcher) handBack(ctx context.Context) {
+	if f.pending == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimGrace)
+	defer cancel()
+	c, err := f.p.q.ClaimBatch(ctx, *f.pending)
+	if err != nil {
+		f.p.log.Warn("worker: claim of unknown outcome is left to its lease", "err", err)
+		return
+	}
+	f.p.takeIn(f, c, *f.pending, f.p.now())
+}
+
+// renewRecovered lets the leases of jobs begin anew that were claimed at an
+// unknown time.
+func (p *Pool) renewRecovered(ctx context.Context, jobs []*pawl.Job, spec pawl.ClaimSpec, sent *instant) {
+	if len(jobs) == 0 {
+		return
+	}
+	renewals := make([]pawl.Renewal, len(jobs))
+	for i, j := range jobs {
+		renewals[i] = pawl.Renewal{Ref: j.Ref, Lease: cmp.Or(j.Lease, spec.Lease)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	now := p.now()
+	// Those lost are found so by their next heartbeat or settle.
+	if _, err := p.q.Renew(ctx, renewals); err == nil {
+		*sent = now
+	}
+}
+
+// takeIn hands the claimed jobs to the groups.
+func (p *Pool) takeIn(f *fetcher, c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
+	runs := make([]run, len(c.Jobs))
+	for i, j := range c.Jobs {
+		p.makeRun(&runs[i], j, spec.Lease, sent)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	p.progress = now
+	p.stats.Claims++
+	p.stats.Claimed += int64(len(runs))
+	for i := range runs {
+		p.place(&runs[i])
+	}
+	if len(runs) > 0 {
+		p.expireBy(sent.add(holdLimit))
+		p.callSettler()
+	}
+	p.dryness(c.NextDue, now)
+	for _, g := range p.groups {
+		for range min(g.ready.len(), p.procs) {
+			g.call(p.procs)
+		}
+	}
+}
+
+func (p *Pool) makeRun(r *run, j *pawl.Job, lease time.Duration, sent instant) {
+	r.ref, r.job, r.kindName, r.size = j.Ref, j, j.Kind, len(j.Payload)
+	r.lease = cmp.Or(j.Lease, lease)
+	r.claimed = sent
+	r.hold(sent, p.beat(r.lease))
+	r.group = p.byQueue[j.Queue]
+	r.kind = p.kinds[j.Kind]
+	if r.kind == nil {
+		r.kind = p.fallback
+	}
+	if r.kind != nil {
+		ctx, stop := context.WithCancelCause(p.base)
+		r.ctx, r.stop = &handlerContext{Context: ctx, pool: p}, stop
+	}
+}
+
+// place puts a claimed run where it belongs.
+func (p *Pool) place(r *run) {
+	p.live.add(r)
+	p.beatBy(r.renewAt)
+	if r.group != nil {
+		r.group.got++
+	}
+	switch {
+	case p.stopping || r.group == nil:
+		p.hand(r, pawl.Release)
+	case r.kind == nil:
+		p.stranger(r)
+	default:
+		r.group.ready.push(r)
+		p.stats.Prefetched++
+	}
+}
+
+// hand settles a run that has not started.
+func (p *Pool) hand(r *run, verb pawl.Verb) {
+	r.phase, r.outcome = ended, pawl.Outcome{Ref: r.ref, Verb: verb}
+	p.done.push(r)
+}
+
+// maxStrangers bounds the memory for kinds without a handler.
+const maxStrangers = 1000
+
+// stranger hands back a job of a kind that this pool does not run.
+func (p *Pool) stranger(r *run) {
+	if !p.strangers[r.kindName] && len(p.strangers) < maxStrangers {
+		p.strangers[r.kindName] = true
+		p.logLater(slog.LevelWarn, "worker: no handler for this kind, its jobs are handed back",
+			"kind", r.kindName, "queue", r.ref.Queue)
+	}
+	p.hand(r, pawl.Skip)
+	r.outcome.Delay = pawl.SkipDelay(r.job.Counts.Skips)
+}
+
+// dryness notes which groups' queues had less than was asked for, and when they
+// are to be looked at again.
+func (p *Pool) dryness(nextDue time.Duration, now instant) {
+	for _, g := range p.groups {
+		if g.asked == 0 {
+			continue
+		}
+		if g.got >= g.asked || g.events != g.seen {
+			g.empty = 0
+			continue
+		}
+		wait := p.poll(g)
+		if nextDue > 0 {
+			wait = min(wait, nextDue)
+		}
+		g.dry, g.wetAt = true, now.add(wait)
+	}
+}
+
+// poll returns how long to wait before a queue without events is looked at
+// again. While nothing tells of new jobs and there were some lately, that is
+// shorter.
+func (p *Pool) poll(g *group) time.Duration {
+	if g.got > 0 {
+		g.empty = 0
+	}
+	d := p.opts.Poll
+	if !p.watching && g.empty < 4 {
+		d = max(d>>(4-g.empty), min(d, time.Millisecond))
+	}
+	g.empty++
+	return jitter(d)
+}
+
+// jitter returns d, a quarter more or less.
+func jitter(d time.Duration) time.Duration { return d - d/4 + rand.N(d/2+1) }

@@ -1,0 +1,100 @@
+package worker
+
+import (
+	"sync"
+	"time"
+)
+
+// A group is slots and the queues that they serve: one queue, or with
+// Options.Strict all of them in order. Its fields are guarded by Pool.mu.
+type group struct {
+	queues []string
+	fixed  int // Options.Prefetch
+
+	work    sync.Cond // slots wait here for runs in ready
+	ready   fifo
+	slots   int // those that can take a run
+	running int // runs in them
+	parked  int // slots that wait, woken ones that have not yet run included
+	waking  int // of them woken
+
+	// Moving averages over the last runs, for the prefetch.
+	duration time.Duration
+	size     int // bytes of payload
+	measured bool
+
+	dry    bool    // the last claim found less than it asked for
+	wetAt  instant // when to look again even so
+	events uint64  // counts what would have ended dry, to see it during a claim
+	asked  int     // for in the present claim
+	got    int     // by it
+	seen   uint64  // events when it was made
+	empty  int     // claims in a row that found nothing
+}
+
+// Bounds of the adaptive prefetch. Measured: as many as slots suffices from
+// 10 ms a job; below 1 ms a round trip must bring some hundreds.
+const (
+	prefetchTime  = 50 * time.Millisecond // of work at hand
+	prefetchMost  = 500
+	prefetchBytes = 16 << 20 // of payloads at hand
+	slowJob       = 10 * time.Millisecond
+	fastJob       = time.Millisecond
+)
+
+// prefetch returns how many runs are wanted beyond the free slots.
+func (g *group) prefetch() int {
+	switch {
+	case g.fixed > 0:
+		return g.fixed
+	case g.fixed < 0 || !g.measured || g.duration > prefetchTime:
+		return 0
+	}
+	n := int(time.Duration(g.slots) * prefetchTime / max(g.duration, time.Microsecond))
+	switch {
+	case g.duration >= slowJob:
+		n = min(n, g.slots)
+	case g.duration > fastJob:
+		n = min(n, max(g.slots, prefetchMost/5))
+	default:
+		n = min(n, prefetchMost)
+	}
+	return min(n, prefetchBytes/max(g.size, 1))
+}
+
+// want returns how many runs the group lacks, or 0 if that is not worth a
+// claim yet: with a free slot each one is, else half of the prefetch.
+func (g *group) want() int {
+	prefetch := g.prefetch()
+	have := g.running + g.ready.len()
+	lack := g.slots + prefetch - have
+	if have >= g.slots && lack < max(1, prefetch/2) {
+		return 0
+	}
+	return max(lack, 0)
+}
+
+// ran notes the duration of a run.
+func (g *group) ran(d time.Duration, size int) {
+	if !g.measured {
+		g.duration, g.size, g.measured = d, size, true
+		return
+	}
+	g.duration += (d - g.duration) / 16
+	g.size += (size - g.size) / 16
+}
+
+// call wakes a parked slot if there is work for one and not yet as many are
+// waking as can run at all: each one that wakes calls the next.
+func (g *group) call(procs int) {
+	if g.ready.len() > 0 && g.parked > g.waking && g.waking < procs {
+		g.waking++
+		g.work.Signal()
+	}
+}
+
+// wet ends dry.
+func (g *group) wet() {
+	g.dry = false
+	g.events++
+}

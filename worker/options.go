@@ -1,0 +1,207 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Handlers are the kinds that a pool runs, such as a task.Mux.
+type Handlers interface {
+	Kinds() []pawl.Kind
+}
+
+// Func is a plain function that runs the jobs of all kinds.
+type Func func(ctx context.Context, j *pawl.Job) error
+
+// Kinds returns one kind that stands for all.
+func (f Func) Kinds() []pawl.Kind {
+	run := func(ctx context.Context, j *pawl.Job) ([]byte, error) { return nil, f(ctx, j) }
+	return []pawl.Kind{{Run: run}}
+}
+
+// RunFunc is how one job is run, see [pawl.Kind].
+type RunFunc = func(ctx context.Context, j *pawl.Job) (result []byte, err error)
+
+// Middleware wraps the runs of all kinds, to trace, to measure, to decrypt.
+type Middleware func(next RunFunc) RunFunc
+
+// Queue is a queue that a pool serves.
+type Queue struct {
+	Name        string
+	Concurrency int // how many of its jobs run at the same time; 0 means Options.Concurrency
+}
+
+// Values of options whose zero value already means "the default".
+const (
+	NoPrefetch     = -1 // Prefetch: claim only what can start at once
+	NoReplacements = -1 // MaxStuck: a stuck handler's slot is not replaced
+)
+
+// Options set how a [Pool] works. The zero value of each field is a default
+// itself; nil Options are all zero.
+type Options struct {
+	// Queues are those served. None means the queues of the handled kinds.
+	Queues []Queue
+
+	// Concurrency is how many jobs of each queue run at the same time. 0 means
+	// 10.
+	Concurrency int
+
+	// Strict lets all queues share Concurrency slots and empties them in the
+	// order of Queues: a job of a later queue is claimed only when the earlier
+	// ones have none. Without it each queue has slots of its own.
+	Strict bool
+
+	// Prefetch is how many jobs of each queue are claimed beyond those that
+	// can start at once. 0 adapts it to the duration and size of the jobs, so
+	// that about 50 ms of work is at hand, and none if jobs are slow.
+	Prefetch int
+
+	// Lease is how long a claim lasts unless it is extended, where the job does
+	// not say: what a job waits when its worker dies. 0 means that of the
+	// Queue's Options.
+	Lease time.Duration
+
+	// Heartbeat is how often claims are extended, at most a third of the lease,
+	// which is also what 0 means.
+	Heartbeat time.Duration
+
+	// Poll is how often an idle queue is looked at for what no event told, with
+	// a jitter of a quarter. 0 means 1 s.
+	Poll time.Duration
+
+	// SweepEvery is how often the pool does what is due because time passed,
+	// see [pawl.Storage], with a jitter of a quarter. 0 means 5 s.
+	SweepEvery time.Duration
+
+	// StopTimeout is how long a stop leaves handlers undisturbed before their
+	// contexts are cancelled. 0 means 20 s, under the 30 s that common
+	// supervisors give.
+	StopTimeout time.Duration
+
+	// SettleNow settles each outcome in a call of its own, at once, instead of
+	// in groups.
+	SettleNow bool
+
+	// MaxStuck bounds the slots that replace those held by handlers that go on
+	// after their context was cancelled. 0 means as many as the pool has slots.
+	MaxStuck int
+
+	// Middleware wraps the runs, the first outermost.
+	Middleware []Middleware
+
+	// Logger gets what no return value can say; payloads are never logged. nil
+	// means that of the Queue's Options.
+	Logger *slog.Logger
+
+	// WorkerID names this pool in records. Empty means that of the Queue's
+	// Options.
+	WorkerID string
+}
+
+const (
+	defaultConcurrency = 10
+	maxConcurrency     = 100_000 // a goroutine each; more is a slip of the keyboard
+	maxQueues          = 1000    // asked for in one claim
+)
+
+func (o *Options) withDefaults(q *pawl.Queue, kinds []pawl.Kind) Options {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	base := q.Options()
+	d.Concurrency = cmp.Or(d.Concurrency, defaultConcurrency)
+	d.Lease = cmp.Or(d.Lease, base.Lease)
+	d.Poll = cmp.Or(d.Poll, time.Second)
+	d.SweepEvery = cmp.Or(d.SweepEvery, 5*time.Second)
+	d.StopTimeout = cmp.Or(d.StopTimeout, 20*time.Second)
+	d.WorkerID = cmp.Or(d.WorkerID, base.WorkerID)
+	if d.Logger == nil {
+		d.Logger = base.Logger
+	}
+	d.Queues = queuesOf(d, kinds)
+	return d
+}
+
+func queuesOf(o Options, kinds []pawl.Kind) []Queue {
+	queues := slices.Clone(o.Queues)
+	if len(queues) == 0 {
+		for _, k := range kinds {
+			name := cmp.Or(k.Queue, pawl.DefaultQueue)
+			if !slices.ContainsFunc(queues, func(q Queue) bool { return q.Name == name }) {
+				queues = append(queues, Queue{Name: name})
+			}
+		}
+	}
+	for i := range queues {
+		queues[i].Concurrency = cmp.Or(queues[i].Concurrency, o.Concurrency)
+	}
+	return queues
+}
+
+func (o *Options) validate() error {
+	positive := func(field string, d time.Duration) error {
+		if d < 0 {
+			return &pawl.InvalidError{Field: field, Limit: "positive"}
+		}
+		return nil
+	}
+	switch {
+	case o.Concurrency < 1 || o.Concurrency > maxConcurrency:
+		return &pawl.InvalidError{Field: "Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
+	case o.Prefetch < NoPrefetch || o.Prefetch > pawl.MaxStep:
+		return &pawl.InvalidError{Field: "Prefetch", Limit: fmt.Sprintf("at most %d, or NoPrefetch", pawl.MaxStep)}
+	case o.Lease < pawl.MinLease || o.Lease > pawl.MaxLease:
+		return &pawl.InvalidError{Field: "Lease", Limit: "between 10 ms and 24 h"}
+	case o.MaxStuck < NoReplacements:
+		return &pawl.InvalidError{Field: "MaxStuck", Limit: "positive, or NoReplacements"}
+	case len(o.WorkerID) > pawl.MaxKeyLen:
+		return &pawl.InvalidError{Field: "WorkerID", Limit: "at most 255 bytes"}
+	}
+	return cmp.Or(
+		o.validateQueues(),
+		positive("Heartbeat", o.Heartbeat),
+		positive("Poll", o.Poll),
+		positive("SweepEvery", o.SweepEvery),
+		positive("StopTimeout", o.StopTimeout),
+	)
+}
+
+func (o *Options) validateQueues() error {
+	if len(o.Queues) == 0 || len(o.Queues) > maxQueues {
+		return &pawl.InvalidError{Field: "Queues", Limit: fmt.Sprintf("1 to %d", maxQueues)}
+	}
+	for i, q := range o.Queues {
+		// A Request knows the rules of names.
+		r := pawl.Request{ID: pawl.ID{1}, Queue: q.Name, Kind: "k", MaxAttempts: 1, MaxRescues: 1, MaxDepth: 1, Retention: 1}
+		if err := r.Validate(); err != nil {
+			return err
+		}
+		if q.Concurrency < 1 || q.Concurrency > maxConcurrency {
+			return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
+		}
+		if slices.ContainsFunc(o.Queues[:i], func(p Queue) bool { return p.Name == q.Name }) {
+			return &pawl.InvalidError{Field: "Queues", Limit: "named once each"}
+		}
+	}
+	return nil
+}
+
+// slots is how many jobs the pool runs at the same time.
+func (o *Options) slots() int {
+	if o.Strict {
+		return o.Concurrency
+	}
+	n := 0
+	for _, q := range o.Queues {
+		n += q.Concurrency
+	}
+	return n
+}

@@ -1,0 +1,406 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// A Pool claims jobs and runs them. See the package comment for what it does
+// with each. Make one with New; its methods are safe for concurrent use.
+type Pool struct {
+	q        *pawl.Queue
+	opts     Options
+	err      error // what is wrong with opts
+	log      *slog.Logger
+	kinds    map[string]*kind
+	fallback *kind // of all other kinds, or nil
+	groups   []*group
+	byQueue  map[string]*group
+	cycles   bool // the storage settles and claims in one round trip
+	procs    int
+	epoch    time.Time
+
+	maxResult   int
+	base        context.Context // what handlers' contexts derive from: values, no end
+	breakClaims func()          // ends the fetcher's calls
+	settleCtx   context.Context // of settles: ends when the pool gives up
+
+	slots    sync.WaitGroup // slots that are not given up
+	finished chan struct{}  // closed when Run has returned
+
+	fetchWake, settleWake, beatWake, deadlineWake, choreWake chan struct{} // one pending wake-up each
+
+	mu         sync.Mutex
+	started    bool
+	stopping   bool       // no new claims
+	hard       bool       // StopTimeout is over
+	closing    bool       // slots end
+	over       bool       // what is unsettled stays so
+	quiet      *sync.Cond // broadcast while stopping when runs end
+	stopCalled chan struct{}
+
+	live         runList // all claims in hand, and abandoned runs
+	done         fifo    // ended runs, to be settled
+	again        []*run  // those that failed to settle, for later
+	settleWant   int     // how many outcomes the settler wants to be woken for, or 0
+	settleMax    int     // how many outcomes in one call
+	succeeded    int64   // settles that went well
+	lingerUntil  instant
+	settleOutage outage
+	fetchIdle    bool    // the fetcher waits for something to want
+	fetchDone    bool    // it has ended
+	watching     bool    // the storage tells of events
+	beatAt       instant // when the heartbeat looks next
+	expireAt     instant // when the deadlines are looked at next
+	replaced     int     // slots that stand in for stuck ones
+	maxStuck     int
+	bad          map[string]instant // what fails, since when
+	chores       []func()           // logs and hooks, see chore
+	choresOver   bool
+	strangers    map[string]bool // kinds without a handler that were logged
+	stats        Stats
+	progress     instant
+}
+
+type kind struct {
+	pawl.Kind
+	backoff pawl.Backoff
+	timeout time.Duration
+	run     RunFunc
+}
+
+// New returns a pool that runs the jobs of q by h. It panics if h handles a
+// kind twice or without a function; what is wrong with o is returned by Run.
+func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
+	kinds := h.Kinds()
+	p := &Pool{
+		q:            q,
+		opts:         o.withDefaults(q, kinds),
+		kinds:        make(map[string]*kind),
+		byQueue:      make(map[string]*group),
+		procs:        runtime.GOMAXPROCS(0),
+		epoch:        time.Now(),
+		base:         context.Background(),
+		finished:     make(chan struct{}),
+		stopCalled:   make(chan struct{}),
+		fetchWake:    make(chan struct{}, 1),
+		settleWake:   make(chan struct{}, 1),
+		beatWake:     make(chan struct{}, 1),
+		deadlineWake: make(chan struct{}, 1),
+		settleMax:    pawl.MaxStep,
+		beatAt:       never,
+		expireAt:     never,
+		choreWake:    make(chan struct{}, 1),
+		maxResult:    q.Options().MaxPayload,
+		bad:          make(map[string]instant),
+		strangers:    make(map[string]bool),
+	}
+	p.quiet = sync.NewCond(&p.mu)
+	p.live.init()
+	p.log = p.opts.Logger
+	_, p.cycles = pawl.Find[pawl.Cycler](q.Storage())
+	p.kinds, p.fallback = kindsOf(q, kinds, p.opts.Middleware)
+	if p.err = p.opts.validate(); p.err == nil {
+		p.makeGroups()
+	}
+	return p
+}
+
+// kindsOf readies kinds to be run. The one without a name is the fallback.
+func kindsOf(q *pawl.Queue, kinds []pawl.Kind, wrap []Middleware) (named map[string]*kind, fallback *kind) {
+	named = make(map[string]*kind)
+	base := q.Options()
+	for _, k := range kinds {
+		if k.Run == nil {
+			panic(fmt.Sprintf("worker: kind %q has no function", k.Name))
+		}
+		if named[k.Name] != nil {
+			panic(fmt.Sprintf("worker: kind %q is handled twice", k.Name))
+		}
+		ready := &kind{Kind: k, backoff: k.Backoff, timeout: cmp.Or(k.Timeout, base.Timeout), run: k.Run}
+		if ready.backoff == nil {
+			ready.backoff = base.Backoff
+		}
+		for _, m := range slices.Backward(wrap) {
+			ready.run = m(ready.run)
+		}
+		named[k.Name] = ready
+	}
+	fallback = named[""]
+	delete(named, "")
+	return named, fallback
+}
+
+func (p *Pool) makeGroups() {
+	p.maxStuck = cmp.Or(p.opts.MaxStuck, p.opts.slots())
+	if p.opts.Strict {
+		p.addGroup(p.opts.Concurrency, p.opts.Queues...)
+		return
+	}
+	for _, q := range p.opts.Queues {
+		p.addGroup(q.Concurrency, q)
+	}
+}
+
+func (p *Pool) addGroup(slots int, queues ...Queue) {
+	g := &group{slots: slots, fixed: p.opts.Prefetch}
+	g.work.L = &p.mu
+	for _, q := range queues {
+		g.queues = append(g.queues, q.Name)
+		p.byQueue[q.Name] = g
+	}
+	p.groups = append(p.groups, g)
+}
+
+func (p *Pool) now() instant { return instant(time.Since(p.epoch)) }
+
+var errRunTwice = errors.New("worker: Run called twice")
+
+// Run claims and runs jobs until ctx ends or Stop is called, then stops: it
+// claims no more, hands back what has not started, and leaves handlers
+// undisturbed for StopTimeout; then it cancels their contexts with ErrStopping
+// and gives those that end soon the time to. It returns nil if all ended and
+// were settled, else a [StopError], and an InvalidError at once if the options
+// are wrong. Errors of the storage don't end it: it tries again for ever. A
+// pool runs once.
+func (p *Pool) Run(ctx context.Context) error {
+	if p.err != nil {
+		return p.err
+	}
+	p.mu.Lock()
+	if p.started {
+		p.mu.Unlock()
+		return errRunTwice
+	}
+	p.started = true
+	p.mu.Unlock()
+	defer close(p.finished)
+
+	p.base = context.WithoutCancel(ctx)
+	crew := p.begin()
+	release := context.AfterFunc(ctx, p.requestStop)
+	defer release()
+
+	<-p.stopCalled
+	left := p.wind()
+	crew.end()
+	return left
+}
+
+// Stop asks Run to stop and waits until it has returned, or ctx ends, whose
+// error it returns then. It may be called many times. Called by a handler with
+// the handler's own context (or one derived from it) it does not wait, since
+// Run waits for the handler.
+func (p *Pool) Stop(ctx context.Context) error {
+	p.requestStop()
+	p.mu.Lock()
+	started := p.started
+	p.started = true // a later Run finds the pool stopped
+	p.mu.Unlock()
+	if !started || ctx.Value(poolKey{}) == p {
+		return nil
+	}
+	select {
+	case <-p.finished:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *Pool) requestStop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopping {
+		return
+	}
+	p.stopping = true
+	close(p.stopCalled)
+}
+
+func (p *Pool) isStopping() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stopping
+}
+
+// A crew is the goroutines of a pool beside its slots.
+type crew struct {
+	p        *Pool
+	fetching sync.WaitGroup
+	others   sync.WaitGroup
+	settling sync.WaitGroup
+	chores   sync.WaitGroup
+	stop     context.CancelFunc // ends others
+	giveUp   context.CancelFunc // ends calls of the settler
+}
+
+func (p *Pool) begin() *crew {
+	c := &crew{p: p}
+	ctx, stop := context.WithCancel(p.base)
+	settleCtx, giveUp := context.WithCancel(p.base)
+	c.stop, c.giveUp = stop, giveUp
+	p.settleCtx = settleCtx
+	c.chores.Go(func() { p.doChores(&c.chores) })
+	for _, g := range p.groups {
+		for range g.slots {
+			p.startSlot(g)
+		}
+	}
+	c.settling.Go(func() { p.settleLoop(settleCtx) })
+	c.others.Go(func() { p.heartbeat(ctx) })
+	c.others.Go(func() { p.deadlines(ctx) })
+	c.others.Go(func() { p.sweep(ctx) })
+	c.others.Go(func() { p.watch(ctx) })
+	claimCtx, breakClaims := context.WithCancel(settleCtx)
+	p.breakClaims = breakClaims
+	c.fetching.Go(func() { p.fetch(claimCtx) })
+	return c
+}
+
+// end waits for all goroutines but those of handlers that refuse to end.
+func (c *crew) end() {
+	c.p.slots.Wait()
+	c.stop()
+	c.giveUp()
+	c.fetching.Wait()
+	c.settling.Wait()
+	c.others.Wait()
+	c.p.endChores()
+	c.chores.Wait()
+}
+
+// stopGrace is how long handlers may take to end after their contexts were
+// cancelled, and outcomes to be settled after StopTimeout.
+const stopGrace = time.Second
+
+// wind brings the pool to rest and returns what could not be, as a StopError.
+func (p *Pool) wind() error {
+	wake(p.fetchWake)
+	unclaim := time.AfterFunc(claimGrace, p.breakClaims)
+	defer unclaim.Stop()
+	soft := time.AfterFunc(p.opts.StopTimeout, p.hardStop)
+	defer soft.Stop()
+	last := time.AfterFunc(p.opts.StopTimeout+stopGrace, p.giveUp)
+	defer last.Stop()
+
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, g := range p.groups {
+		p.handBackReady(g, func(*run) bool { return true })
+	}
+	for !p.over && !p.resting() {
+		p.quiet.Wait()
+	}
+	p.over, p.closing = true, true
+	left := p.leftovers()
+	for _, g := range p.groups {
+		g.work.Broadcast()
+	}
+	wake(p.settleWake)
+	if left == nil {
+		return nil
+	}
+	return left
+}
+
+// resting reports whether nothing is left to do. The fetcher may still hold a
+// claim until it says that it is done.
+func (p *Pool) resting() bool {
+	for r := range p.live.all {
+		if !r.abandoned {
+			return false
+		}
+	}
+	return p.fetchDone
+}
+
+func (p *Pool) hardStop() {
+	p.mu.Lock()
+	p.hard = true
+	var stops []context.CancelCauseFunc
+	for r := range p.live.all {
+		if r.phase == running && r.cause == nil {
+			r.cause = ErrStopping
+			stops = append(stops, r.stop)
+		}
+	}
+	p.mu.Unlock()
+	for _, stop := range stops {
+		stop(ErrStopping)
+	}
+}
+
+func (p *Pool) giveUp() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.over = true
+	p.quiet.Broadcast()
+}
+
+// leftovers lists what has not ended and gives it up.
+func (p *Pool) leftovers() *StopError {
+	var left StopError
+	for r := range p.live.all {
+		l := Leftover{Ref: r.ref, Kind: r.kindName}
+		switch {
+		case r.phase == running:
+			left.Running = append(left.Running, l)
+			if !r.abandoned {
+				p.abandon(r)
+			}
+		default:
+			left.Unsettled = append(left.Unsettled, l)
+		}
+	}
+	if len(left.Running)+len(left.Unsettled) == 0 {
+		return nil
+	}
+	return &left
+}
+
+// A StopError lists the claims that a pool could not bring to an end before it
+// stopped. It neither extends nor releases them: their leases end by
+// themselves, and then others run the jobs.
+type StopError struct {
+	Running   []Leftover // handlers that did not end; their goroutines are still there
+	Unsettled []Leftover // handlers that ended, but the storage could not be told
+}
+
+// A Leftover is a claim that was left.
+type Leftover struct {
+	Ref  pawl.Ref
+	Kind string
+}
+
+func (e *StopError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "worker: stopped with %d handlers running and %d jobs unsettled:", len(e.Running), len(e.Unsettled))
+	const shown = 10 // a log line's worth
+	all := slices.Concat(e.Running, e.Unsettled)
+	for _, l := range all[:min(len(all), shown)] {
+		fmt.Fprintf(&b, " %s %s/%v;", l.Kind, l.Ref.Queue, l.Ref.ID)
+	}
+	if len(all) > shown {
+		b.WriteString(" ...")
+	}
+	return strings.TrimSuffix(b.String(), ";")
+}
+
+// wake leaves one wake-up in c.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,282 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// A slot is a goroutine that runs one job after the other.
+type slot struct {
+	p   *Pool
+	g   *group
+	run *run
+	// uncounted is set when the slot was given up while it ran a handler:
+	// nobody waits for it any more.
+	uncounted bool
+}
+
+// startSlot adds a slot to g. It is called with mu held, and not after closing.
+func (p *Pool) startSlot(g *group) {
+	s := &slot{p: p, g: g}
+	p.slots.Add(1)
+	go s.loop()
+}
+
+func (s *slot) loop() {
+	defer s.leave()
+	s.p.mu.Lock()
+	s.run = s.next(s.p.now())
+	s.p.mu.Unlock()
+	for s.run != nil {
+		r := s.run
+		result, err := s.p.invoke(r)
+		s.p.judge(r, result, err)
+		s.run = s.exchange(r)
+	}
+}
+
+// leave ends the slot. If a handler has ended the goroutine with
+// runtime.Goexit, its run has failed and another slot goes on.
+func (s *slot) leave() {
+	p, r := s.p, s.run
+	if r != nil {
+		p.judge(r, nil, &panicError{text: "runtime.Goexit called by the handler", stack: r.exit})
+		r.stop(nil)
+		p.mu.Lock()
+		if !s.ended(r, p.now()) && !p.closing {
+			p.startSlot(s.g)
+		}
+		p.mu.Unlock()
+	}
+	if !s.uncounted {
+		p.slots.Done()
+	}
+}
+
+// exchange takes in the run that ended and returns the next one, or nil if the
+// slot is to end.
+func (s *slot) exchange(r *run) *run {
+	r.stop(nil)
+	s.p.mu.Lock()
+	defer s.p.mu.Unlock()
+	now := s.p.now()
+	if s.ended(r, now) {
+		return nil
+	}
+	return s.next(now)
+}
+
+// ended takes in the run that ended and reports whether the slot is to end.
+func (s *slot) ended(r *run, now instant) bool {
+	p, g := s.p, s.g
+	g.ran(now.sub(r.started), r.size)
+	p.progress = now
+	if r.abandoned {
+		return s.comeBack(r)
+	}
+	g.running--
+	p.stats.Running--
+	r.phase = ended
+	if r.outcome.Verb == 0 {
+		p.forget(r)
+	} else {
+		p.done.push(r)
+	}
+	p.announce(g)
+	return false
+}
+
+// comeBack is for a handler that returned after it was given up. If no other
+// slot has taken its place, the slot goes on.
+func (s *slot) comeBack(r *run) (end bool) {
+	p := s.p
+	p.logLater(slog.LevelWarn, "worker: handler ended after it was given up, its outcome is refused", r.attrs()...)
+	p.stats.Stuck--
+	p.forget(r)
+	if r.replaced {
+		p.replaced--
+	}
+	if r.replaced || p.closing {
+		s.uncounted = true
+		return true
+	}
+	s.g.slots++
+	p.slots.Add(1)
+	return false
+}
+
+// next waits for a run to start. It is called with mu held.
+func (s *slot) next(now instant) *run {
+	p, g := s.p, s.g
+	for {
+		for g.ready.len() > 0 {
+			if r := g.ready.pop(); p.start(r, now) {
+				g.call(p.procs)
+				return r
+			}
+		}
+		if p.closing {
+			return nil
+		}
+		p.idle()
+		g.parked++
+		g.work.Wait()
+		g.parked--
+		g.waking = max(g.waking-1, 0) // a Broadcast wakes without counting
+		now = p.now()
+	}
+}
+
+// start readies r to run now, unless its claim was lost while it waited.
+func (p *Pool) start(r *run, now instant) bool {
+	p.stats.Prefetched--
+	if now >= r.leaseUntil || r.cause != nil {
+		p.lost(r, "while it waited to start")
+		return false
+	}
+	r.phase, r.started = running, now
+	r.deadline = never
+	if t := r.timeout(); t > 0 {
+		r.deadline = now.add(t)
+	}
+	r.ctx.deadline = r.deadline
+	r.group.running++
+	p.stats.Running++
+	p.stats.Started++
+	p.expireBy(min(r.deadline, r.leaseUntil))
+	return true
+}
+
+func (r *run) timeout() time.Duration {
+	if r.job.Timeout != 0 {
+		return r.job.Timeout
+	}
+	return r.kind.timeout
+}
+
+// panicError is the failure of a handler that did not return.
+type panicError struct {
+	text  string
+	stack []byte
+}
+
+func (e *panicError) Error() string { return e.text }
+
+// invoke calls the handler. A panic is an error; after runtime.Goexit it does
+// not return.
+func (p *Pool) invoke(r *run) (result []byte, err error) {
+	return protect(r.kind.run, r.ctx, r.job, &r.exit)
+}
+
+// protect calls run and turns a panic into an error. If run calls
+// runtime.Goexit, its stack is left in exit.
+func protect(run RunFunc, ctx context.Context, j *pawl.Job, exit *[]byte) (result []byte, err error) {
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		if v := recover(); v != nil {
+			err = &panicError{text: fmt.Sprintf("panic: %v", v), stack: debug.Stack()}
+			return
+		}
+		*exit = debug.Stack()
+	}()
+	result, err = run(ctx, j)
+	returned = true
+	return result, err
+}
+
+// judge turns what the handler returned into r.outcome; without a Verb there
+// is nothing to settle.
+func (p *Pool) judge(r *run, result []byte, err error) {
+	if verb, ok := r.job.SettledInTx(); ok {
+		done, failure := p.verify(r, verb, err)
+		if done {
+			return
+		}
+		result, err = nil, failure
+	}
+	if limit := p.maxResult; err == nil && len(result) > limit {
+		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
+	}
+	if err == nil {
+		r.outcome = pawl.Outcome{Ref: r.ref, Verb: pawl.Ack, Result: result}
+		return
+	}
+	p.judgeError(r, err)
+}
+
+func (p *Pool) judgeError(r *run, err error) {
+	p.mu.Lock()
+	cause, abandoned := r.cause, r.abandoned
+	p.mu.Unlock()
+	if abandoned {
+		return // its outcome, if any, was told when it was given up
+	}
+	if cause != nil && ofContext(err, cause) {
+		switch {
+		case errors.Is(cause, pawl.ErrLost):
+			p.mu.Lock()
+			p.countLost(r, "while it ran")
+			p.mu.Unlock()
+			return
+		case cause == ErrStopping:
+			r.outcome = pawl.Outcome{Ref: r.ref, Verb: pawl.Release}
+			return
+		case cause == ErrTimeout:
+			err = fmt.Errorf("%w after %v: %w", ErrTimeout, r.timeout(), err)
+		}
+	}
+	p.fail(r, err)
+}
+
+// ofContext reports whether err is what the context's end brought about.
+func ofContext(err, cause error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cause)
+}
+
+// fail makes err the outcome of r and tells the kind.
+func (p *Pool) fail(r *run, err error) {
+	r.outcome = outcomeOf(r.ref, r.job, r.kind, err)
+	if r.outcome.Verb != pawl.Nack && r.outcome.Verb != pawl.Bury {
+		return
+	}
+	r.failure = err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.logLater(slog.LevelWarn, "worker: job failed", append(r.attrs(), "attempt", r.job.Attempt, "err", r.outcome.Error)...)
+	if r.kind.OnError != nil {
+		job, hook := r.job, r.kind.OnError
+		p.chore(func() { hook(p.base, job, err) })
+	}
+}
+
+// outcomeOf is [pawl.OutcomeOf] for code that may panic.
+func outcomeOf(ref pawl.Ref, j *pawl.Job, k *kind, err error) (o pawl.Outcome) {
+	defer func() {
+		if v := recover(); v != nil {
+			o = pawl.Outcome{Verb: pawl.Nack, Delay: pawl.Exponential{}.Delay(j.Attempt, nil)}
+			o.Error = fmt.Sprintf("panic while the failure was judged: %v", v)
+			o.Stack = string(debug.Stack())
+		}
+		o.Ref = ref // whatever the handler has done to its job
+	}()
+	o = pawl.OutcomeOf(j, err, k.backoff)
+	var p *panicError
+	if errors.As(err, &p) {
+		o.Stack = string(p.stack)
+	}
+	return o
+}
+
+// attrs name r in logs.
+func (r *run) attrs() []any {
+	return []any{"queue", r.ref.Queue, "kind", r.kindName, "id", r.ref.ID}
+}

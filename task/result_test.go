@@ -2,9 +2,11 @@ package task_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"math"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/storage/sqlite"
 	"github.com/pawlq/pawl/task"
 )
 
@@ -61,23 +64,29 @@ func TestResultThatDoesNotEncode(t *testing.T) {
 	}
 }
 
-// A txWriter is a transaction that has nothing to do.
-type txWriter struct{ pawl.Storage }
-
-func (txWriter) Settle(context.Context, []pawl.Outcome) ([]pawl.Ref, error) { return nil, nil }
-
 func TestResultIsIgnoredAfterAckInTx(t *testing.T) {
-	q := pawl.New(memory.New(nil), nil)
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	q := pawl.New(store, nil)
 	m := task.NewMux()
 	task.RegisterResult(m, func(ctx context.Context, job *task.Job[welcome]) (float64, error) {
 		data, err := task.EncodeResult(size{1, 2})
 		if err != nil {
 			return 0, err
 		}
-		return math.NaN(), q.WithTx(txWriter{}).Ack(ctx, job.Job, data)
+		return math.NaN(), store.InTx(ctx, func(_ *sql.Tx, w pawl.Writer) error {
+			return q.WithTx(w).Ack(ctx, job.Job, data)
+		})
 	})
-	if data, err := one(t, m).Run(t.Context(), claimed(welcome{})); data != nil || err != nil {
+	receipt := enqueueWelcome(t, q)
+	if data, err := one(t, m).Run(t.Context(), claim(t, q)); data != nil || err != nil {
 		t.Errorf("got %s, %v, want nothing", data, err)
+	}
+	if got, err := task.Wait[size](t.Context(), q, receipt); err != nil || got != (size{1, 2}) {
+		t.Errorf("got %v, %v, want the result of the transaction", got, err)
 	}
 }
 

@@ -2,8 +2,10 @@ package tasktest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/storage/sqlite"
 	"github.com/pawlq/pawl/task"
 	"github.com/pawlq/pawl/task/tasktest"
 )
@@ -238,23 +241,23 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// openTx is a transaction that is never committed.
-type openTx struct{ pawl.Storage }
-
-func (openTx) Enqueue(_ context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	receipts := make([]pawl.Receipt, len(reqs))
-	for i, r := range reqs {
-		receipts[i] = pawl.Receipt{ID: r.ID, Queue: r.Queue, Status: pawl.Stored}
-	}
-	return receipts, nil
-}
-
 func TestRecorderInTransaction(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
 	var rec tasktest.Recorder
-	q := newQueue(&rec)
-	receipt := enqueue(t, q.WithTx(openTx{}), task.New(welcome{UserID: 7}))
-	if job := tasktest.AssertRecorded(t, &rec, id(7)); job.ID != receipt.ID || job.Queue != pawl.DefaultQueue {
-		t.Errorf("got %+v, want %v", job, receipt)
+	q := pawl.New(store, &pawl.Options{Middleware: []pawl.EnqueueMiddleware{rec.Middleware}})
+	err = store.InTx(t.Context(), func(_ *sql.Tx, w pawl.Writer) error {
+		receipt := enqueue(t, q.WithTx(w), task.New(welcome{UserID: 7}))
+		if job := tasktest.AssertRecorded(t, &rec, id(7)); job.ID != receipt.ID || job.Queue != pawl.DefaultQueue {
+			t.Errorf("got %+v, want %v", job, receipt)
+		}
+		return errFailed
+	})
+	if err != errFailed {
+		t.Fatalf("got %v, want the error that rolls back", err)
 	}
 	tasktest.RefuteEnqueued[welcome](t, q, nil)
 }

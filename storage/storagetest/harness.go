@@ -68,6 +68,10 @@ func groups(h traits) []group {
 	all := []group{
 		{"table", tableCases()},
 		{"rules", ruleCases()},
+		{"tx", txCases()},
+		{"watch", watchCases()},
+		{"concurrent", concurrentCases()},
+		{"model", modelCases()},
 	}
 	for i, g := range all {
 		var cases []testCase

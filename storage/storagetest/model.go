@@ -252,11 +252,7 @@ func (m *model) changeOne(c pawl.Change, id pawl.ID, now time.Time) pawl.Changed
 		return pawl.Changed{ID: id, Status: pawl.NotFound}
 	}
 	was := pawl.Changed{ID: id, Before: r.State, Status: pawl.WrongState}
-	from := c.From
-	if len(from) == 0 {
-		from = c.Verb.From()
-	}
-	if !slices.Contains(from, r.State) {
+	if !slices.Contains(c.Verb.From(), r.State) || len(c.From) > 0 && !slices.Contains(c.From, r.State) {
 		return was
 	}
 	was.Status = pawl.Done

@@ -32,7 +32,7 @@ func referenceHarness() Harness {
 	return Harness{
 		Open: func(_ testing.TB, clock func() time.Time) pawl.Storage { return newReference(clock) },
 		Reopen: func(_ testing.TB, s pawl.Storage, _ func() time.Time) pawl.Storage {
-			return struct{ pawl.Storage }{s}
+			return s
 		},
 	}
 }

@@ -43,3 +43,21 @@ func (s *scope) close() {
 	}
 	s.cleanups = nil
 }
+
+// testingTB is testing.TB under a name that can be embedded beside another.
+type testingTB = testing.TB
+
+// failing is a scope whose failures go to a random check, which then looks for
+// a smaller sequence that fails.
+type failing struct {
+	testingTB
+	t interface {
+		Fatalf(format string, args ...any)
+		Errorf(format string, args ...any)
+		Logf(format string, args ...any)
+	}
+}
+
+func (f failing) Fatalf(format string, args ...any) { f.t.Fatalf(format, args...) }
+func (f failing) Errorf(format string, args ...any) { f.t.Errorf(format, args...) }
+func (f failing) Logf(format string, args ...any)   { f.t.Logf(format, args...) }

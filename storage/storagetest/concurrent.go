@@ -1,0 +1,375 @@
+package storagetest
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+func concurrentCases() []testCase {
+	return []testCase{
+		{
+			name: "claims are distinct",
+			says: "A job is claimed by one claimer at a time, however many claim at once.",
+			run:  concurrentClaims,
+		},
+		{
+			name: "unique key under concurrent enqueues",
+			says: "Unique means at most one job per key, under any concurrency.",
+			run:  concurrentKey,
+		},
+		{
+			name: "same ID under concurrent enqueues",
+			says: "An ID that is present changes nothing: of many enqueues of one ID at once, one stores it.",
+			run:  concurrentID,
+		},
+		{
+			name: "depth under concurrent enqueues",
+			says: "MaxDepth is exact under any concurrency.",
+			run:  concurrentDepth, needs: traits.exactDepth,
+		},
+		{
+			name: "settles of one claim have one winner",
+			says: "If the ref is the current claim, the job moves and the fence ends: of different verbs at once, one is accepted.",
+			run:  concurrentSettle,
+		},
+		{
+			name: "settle against rescue",
+			says: "Either the worker's outcome counts or the rescue does, never both.",
+			run:  concurrentRescue,
+		},
+		{
+			name: "sweeps need no leader",
+			says: "Any number of processes may sweep: each due thing is done once.",
+			run:  concurrentSweeps,
+		},
+		{
+			name: "everything at once",
+			says: "All methods may be called concurrently: nothing vanishes, and each job ends once.",
+			run:  concurrentAll,
+		},
+	}
+}
+
+// handles returns n handles, some of them of their own if the storage can be
+// opened more than once.
+func (w *world) handles(n int) []pawl.Storage {
+	w.Helper()
+	all := make([]pawl.Storage, n)
+	for i := range all {
+		all[i] = w.s
+		if w.h.Reopen != nil && i%4 == 1 && i < maxHandles {
+			all[i] = w.h.Reopen(w, w.s, w.clock.Now)
+		}
+	}
+	return all
+}
+
+// maxHandles keeps a case with many goroutines from opening as many handles.
+const maxHandles = 12
+
+// together runs f once for each of n goroutines, each with a handle, and
+// reports the first error.
+func (w *world) together(n int, f func(i int, s pawl.Storage) error) {
+	w.Helper()
+	handles := w.handles(n)
+	errs := make([]error, n)
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i, s := range handles {
+		wg.Go(func() {
+			<-start
+			errs[i] = f(i, s)
+		})
+	}
+	close(start)
+	wg.Wait()
+	for _, err := range errs {
+		w.ok(err)
+	}
+}
+
+func concurrentClaims(w *world) {
+	const n, jobs = 8, 400
+	w.addN(jobs, pawl.Request{})
+	claimed := make([][]*pawl.Job, n)
+	w.together(n, func(i int, s pawl.Storage) error {
+		for {
+			c, err := s.Claim(w.ctx, asking(queueA, 1+i%5))
+			if err != nil || len(c.Jobs) == 0 {
+				return err
+			}
+			claimed[i] = append(claimed[i], c.Jobs...)
+		}
+	})
+	seen := map[pawl.ID]bool{}
+	for _, mine := range claimed {
+		for _, j := range mine {
+			if seen[j.ID] {
+				w.Fatalf("job %v was claimed twice", j.ID)
+			}
+			seen[j.ID] = true
+		}
+	}
+	if s := w.stats(); len(seen) != jobs || s.Running != jobs {
+		w.Fatalf("%d jobs were claimed, %d are running; want %d", len(seen), s.Running, jobs)
+	}
+}
+
+func concurrentKey(w *world) {
+	const n = 32
+	for mode := pawl.UniqueUntilFinal; mode <= pawl.UniqueUntilWindow; mode++ {
+		r := pawl.Request{UniqueKey: fmt.Sprint("k", mode), UniqueMode: mode}
+		if mode == pawl.UniqueUntilWindow {
+			r.UniqueWindow = time.Hour
+		}
+		receipts := make([]pawl.Receipt, n)
+		w.together(n, func(i int, s pawl.Storage) error {
+			got, err := s.Enqueue(w.ctx, complete(r))
+			if err == nil {
+				receipts[i] = got[0]
+			}
+			return err
+		})
+		stored := 0
+		for _, got := range receipts {
+			if got.ID != receipts[0].ID {
+				w.Fatalf("receipts name different holders of one key")
+			}
+			if got.Status == pawl.Stored {
+				stored++
+			}
+		}
+		if stored != 1 {
+			w.Fatalf("%d jobs were stored under one key, want 1", stored)
+		}
+	}
+}
+
+func concurrentID(w *world) {
+	q := complete(pawl.Request{})
+	var stored atomic.Int64
+	w.together(16, func(_ int, s pawl.Storage) error {
+		got, err := s.Enqueue(w.ctx, q)
+		if err == nil && got[0].Status == pawl.Stored {
+			stored.Add(1)
+		}
+		return err
+	})
+	if s := w.stats(); stored.Load() != 1 || s.Ready != 1 {
+		w.Fatalf("%d receipts say stored, %d jobs are ready; want 1 and 1", stored.Load(), s.Ready)
+	}
+}
+
+func concurrentDepth(w *world) {
+	const limit = 20
+	w.together(16, func(_ int, s pawl.Storage) error {
+		for range 5 {
+			if _, err := s.Enqueue(w.ctx, complete(pawl.Request{MaxDepth: limit, WhenFull: pawl.DropOldest})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if s := w.stats(); s.Ready != limit || s.Canceled != 16*5-limit {
+		w.Fatalf("%d jobs are ready and %d dropped, want %d and %d", s.Ready, s.Canceled, limit, 16*5-limit)
+	}
+}
+
+func concurrentSettle(w *world) {
+	for range 10 {
+		id := w.add(pawl.Request{})
+		ref := w.claimOne().Ref
+		var won atomic.Int64
+		w.together(int(pawl.Skip), func(i int, s pawl.Storage) error {
+			lost, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: ref, Verb: pawl.Verb(i + 1), Delay: time.Hour, Error: "e"}})
+			if len(lost) == 0 && err == nil {
+				won.Add(1)
+			}
+			return err
+		})
+		if won.Load() != 1 {
+			w.Fatalf("%d verbs were accepted for one claim, want 1", won.Load())
+		}
+		w.changed(pawl.Delete, id)
+	}
+}
+
+func concurrentRescue(w *world) {
+	for range 10 {
+		id := w.add(pawl.Request{})
+		ref := w.claimOne().Ref
+		w.clock.Advance(lease)
+		var lost, rescued atomic.Int64
+		w.together(4, func(i int, s pawl.Storage) error {
+			if i%2 == 1 {
+				swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 10})
+				rescued.Add(int64(len(swept.Rescued)))
+				return err
+			}
+			refs, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: ref, Verb: pawl.Ack}})
+			lost.Add(int64(len(refs)))
+			return err
+		})
+		want := map[bool]pawl.State{true: pawl.Ready, false: pawl.Completed}[rescued.Load() == 1]
+		if lost.Load() != 2*rescued.Load() || rescued.Load() > 1 || w.job(id).State != want {
+			w.Fatalf("%d rescues, %d of 2 acks lost, job is %v", rescued.Load(), lost.Load(), w.job(id).State)
+		}
+		w.changed(pawl.Delete, id)
+	}
+}
+
+func concurrentSweeps(w *world) {
+	const n = 60
+	w.addN(n, pawl.Request{})
+	w.claim(n)
+	w.addN(n, pawl.Request{Delay: time.Second, Retention: time.Second})
+	w.clock.Advance(lease)
+	var promoted, rescued atomic.Int64
+	w.together(6, func(_ int, s pawl.Storage) error {
+		for {
+			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 7})
+			promoted.Add(int64(swept.Promoted))
+			rescued.Add(int64(len(swept.Rescued)))
+			if err != nil || !swept.More {
+				return err
+			}
+		}
+	})
+	if promoted.Load() != n || rescued.Load() != n {
+		w.Fatalf("promoted %d and rescued %d jobs, want %d and %d", promoted.Load(), rescued.Load(), n, n)
+	}
+	if s := w.stats(); s.Ready != 2*n {
+		w.Fatalf("%d jobs are ready, want %d", s.Ready, 2*n)
+	}
+}
+
+// concurrentAll lets producers, workers, sweepers, readers and an operator
+// work at once while time passes, then drains what is left.
+func concurrentAll(w *world) {
+	const producers, perProducer = 3, 60
+	acks := newTally()
+	w.together(producers+6, func(i int, s pawl.Storage) error {
+		switch {
+		case i < producers:
+			return produce(w, s, perProducer)
+		case i < producers+3:
+			return work(w, s, acks, 40, true)
+		}
+		return operate(w, s, i, 40)
+	})
+	for range 1000 {
+		w.clock.Advance(time.Minute)
+		for w.sweep().More {
+		}
+		w.ok(work(w, w.s, acks, 1, false))
+		if s := w.stats(); s.Completed == producers*perProducer {
+			break
+		}
+	}
+	if s := w.stats(); s.Completed != producers*perProducer {
+		w.Fatalf("%d of %d jobs were completed: %+v", s.Completed, producers*perProducer, s)
+	}
+	if n := acks.repeated(); n != 0 || acks.len() != producers*perProducer {
+		w.Fatalf("%d jobs were acked, %d of them more than once", acks.len(), n)
+	}
+}
+
+func produce(w *world, s pawl.Storage, n int) error {
+	for i := range n {
+		r := pawl.Request{
+			Delay: time.Duration(i%3) * time.Second, Priority: i % 4, MaxAttempts: pawl.Unlimited, MaxRescues: 1 << 20,
+		}
+		if _, err := s.Enqueue(w.ctx, complete(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// work claims jobs and acks them; with failing, a few are nacked or forgotten.
+func work(w *world, s pawl.Storage, acks *ackTally, rounds int, failing bool) error {
+	for round := range rounds {
+		c, err := s.Claim(w.ctx, asking(queueA, 10))
+		if err != nil {
+			return err
+		}
+		var outcomes []pawl.Outcome
+		for i, j := range c.Jobs {
+			switch n := (round + i) % 9; {
+			case failing && n == 0:
+				outcomes = append(outcomes, pawl.Outcome{Ref: j.Ref, Verb: pawl.Nack, Delay: time.Second, Error: "e"})
+			case failing && n == 1:
+			default:
+				outcomes = append(outcomes, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+			}
+		}
+		lost, err := s.Settle(w.ctx, outcomes)
+		if err != nil {
+			return err
+		}
+		acks.add(outcomes, lost)
+	}
+	return nil
+}
+
+// operate sweeps, looks, pauses and resumes while time passes.
+func operate(w *world, s pawl.Storage, i, rounds int) error {
+	for round := range rounds {
+		w.clock.Advance(2 * time.Second)
+		if _, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 20}); err != nil {
+			return err
+		}
+		if _, err := s.List(w.ctx, pawl.ListSpec{Limit: 10}); err != nil {
+			return err
+		}
+		if _, err := s.Count(w.ctx); err != nil {
+			return err
+		}
+		paused := round%4 == i%4 && round < rounds-1
+		if err := s.Configure(w.ctx, queueA, pawl.QueueSettings{Paused: &paused}); err != nil {
+			return err
+		}
+	}
+	paused := false
+	return s.Configure(w.ctx, queueA, pawl.QueueSettings{Paused: &paused})
+}
+
+// An ackTally counts accepted acks by job.
+type ackTally struct {
+	mu sync.Mutex
+	of map[pawl.ID]int
+}
+
+func newTally() *ackTally { return &ackTally{of: map[pawl.ID]int{}} }
+
+func (t *ackTally) add(outcomes []pawl.Outcome, lost []pawl.Ref) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range outcomes {
+		if o.Verb == pawl.Ack {
+			t.of[o.Ref.ID]++
+		}
+	}
+	for _, ref := range lost {
+		for _, o := range outcomes {
+			if o.Verb == pawl.Ack && o.Ref == ref {
+				t.of[ref.ID]--
+			}
+		}
+	}
+}
+
+func (t *ackTally) len() int { return len(t.of) }
+
+func (t *ackTally) repeated() (n int) {
+	for _, acks := range t.of {
+		if acks != 1 {
+			n++
+		}
+	}
+	return n
+}

@@ -104,7 +104,7 @@ func (s *Store) resume(q *queue) {
 	q.paused = false
 	if q.in[pawl.Ready].size > 0 {
 		s.noteReady(q, s.now())
-	} else if it := q.in[pawl.Scheduled].first(); it.r != nil {
+	} else if it := q.in[pawl.Scheduled].first(); it.v != nil {
 		s.noteReady(q, it.at)
 	}
 	s.forgetIfEmpty(q)

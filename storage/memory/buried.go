@@ -17,7 +17,7 @@ type round struct {
 // purgeBuried goes on with the round of buried jobs.
 func (s *Store) purgeBuried(swept *pawl.Swept, spec *pawl.SweepSpec, next *earliest, now int64) {
 	w := &s.round
-	budget, limit := maxHold, spec.Limit
+	budget, limit := maxHold, spec.Limit-swept.Purged
 	for budget > 0 && limit > 0 {
 		i, found := s.search(w.after)
 		if found {
@@ -62,10 +62,10 @@ func (q *queue) overdue(spec *pawl.SweepSpec, next *earliest, limit int, now int
 			}
 			at = after(it.at, spec.BuriedRetention)
 		}
-		window := it.r.windowEnd()
+		window := it.v.windowEnd()
 		switch goes := max(at, window); {
 		case goes <= now:
-			purge = append(purge, it.r)
+			purge = append(purge, it.v)
 		default:
 			next.note(goes)
 		}

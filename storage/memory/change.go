@@ -56,7 +56,7 @@ func (s *Store) apply(c *pawl.Change, r *record, now int64) {
 	case pawl.Kick:
 		s.kick(r, now)
 	case pawl.Cancel:
-		s.finish(r, pawl.Canceled, pawl.ReasonCancel, now)
+		s.finish(r, pawl.Canceled, cancel, now)
 	case pawl.Delete:
 		s.forget(r)
 	case pawl.Reschedule:
@@ -85,7 +85,7 @@ func (s *Store) inTheWay(r *record, now int64) *record {
 }
 
 func (s *Store) kick(r *record, now int64) {
-	r.state, r.reason, r.runAt = pawl.Ready, "", now
+	r.state, r.reason, r.runAt = pawl.Ready, none, now
 	r.attempt, r.rescued = 0, 0
 	r.edit(func(e *extra) {
 		e.counts.Kicks++

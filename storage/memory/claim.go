@@ -52,10 +52,10 @@ func (s *Store) catchUp(asks []pawl.QueueAsk, now int64) bool {
 		}
 		for ; budget > 0; budget-- {
 			it := q.in[pawl.Scheduled].first()
-			if it.r == nil || it.at > now {
+			if it.v == nil || it.at > now {
 				break
 			}
-			s.promote(it.r, now)
+			s.promote(it.v, now)
 		}
 	}
 	return budget > 0
@@ -63,27 +63,58 @@ func (s *Store) catchUp(asks []pawl.QueueAsk, now int64) bool {
 
 // claim claims jobs as spec says. The jobs share memory with the store.
 func (s *Store) claim(spec *pawl.ClaimSpec, now int64) (pawl.Claimed, []pawl.Job) {
+	var jobs []pawl.Job
 	if spec.Repeat {
-		if records := s.claimed(spec); len(records) > 0 {
-			jobs := make([]pawl.Job, len(records))
-			for i, r := range records {
-				r.fill(&jobs[i])
-			}
-			return pawl.Claimed{Jobs: pointers(jobs)}, jobs
-		}
+		jobs = s.claimed(spec)
 	}
-	jobs := make([]pawl.Job, 0, s.claimable(spec))
-	if cap(jobs) > 0 {
-		c := s.newClaim(spec)
-		for _, ask := range spec.Queues {
-			jobs = s.claimFrom(ask, spec, c, jobs, now)
-		}
+	if len(jobs) == 0 {
+		jobs = s.claimNew(spec, now)
 	}
-	result := pawl.Claimed{Jobs: pointers(jobs)}
+	c := pawl.Claimed{Jobs: pointers(jobs)}
 	if len(jobs) < spec.Max {
-		result.NextDue = s.nextDue(spec.Queues, now)
+		c.NextDue = s.nextDue(spec.Queues, now)
 	}
-	return result, jobs
+	return c, jobs
+}
+
+// claimed returns the jobs that still run under the token of spec, in the order
+// in which they were claimed.
+func (s *Store) claimed(spec *pawl.ClaimSpec) []pawl.Job {
+	c := s.claims[spec.Token]
+	if c == nil {
+		return nil
+	}
+	var jobs []pawl.Job
+	for _, ask := range spec.Queues {
+		q := s.queues[ask.Queue]
+		if q == nil {
+			continue
+		}
+		for it := range q.in[pawl.Running].from(key{0, c.first, 0}) {
+			if len(jobs) == c.open {
+				break
+			}
+			if it.v.claim == c {
+				jobs = append(jobs, pawl.Job{})
+				it.v.fill(&jobs[len(jobs)-1])
+			}
+		}
+	}
+	return jobs
+}
+
+// claimNew makes ready jobs Running.
+func (s *Store) claimNew(spec *pawl.ClaimSpec, now int64) []pawl.Job {
+	n := s.claimable(spec)
+	if n == 0 {
+		return nil
+	}
+	jobs := make([]pawl.Job, 0, n)
+	c := s.newClaim(spec)
+	for _, ask := range spec.Queues {
+		jobs = s.claimFrom(ask, spec, c, jobs, now)
+	}
+	return jobs
 }
 
 // claimable returns how many jobs spec will get.
@@ -117,7 +148,7 @@ func (s *Store) claimFrom(ask pawl.QueueAsk, spec *pawl.ClaimSpec, c *claim, job
 	}
 	ready := &q.in[pawl.Ready]
 	for n := 0; n < ask.Max && ready.size > 0 && len(jobs) < cap(jobs); n++ {
-		r := ready.first().r
+		r := ready.first().v
 		s.unlink(r)
 		s.fence++
 		r.run(c, s.fence, spec.Lease, now)
@@ -136,38 +167,13 @@ func (r *record) run(c *claim, fence int64, lease time.Duration, now int64) {
 	if r.terms.lease > 0 {
 		lease = r.terms.lease
 	}
-	r.state, r.reason, r.claim, r.fence = pawl.Running, "", c, fence
+	r.state, r.reason, r.claim, r.fence = pawl.Running, none, c, fence
 	r.claimedAt, r.leaseUntil = now, after(now, lease)
 	r.attempt++
 	r.keyGone = true
 	if r.extra != nil && r.extra.progress != nil {
 		r.edit(func(e *extra) { e.progress = nil })
 	}
-}
-
-// claimed returns the jobs that still run under the token of spec, in the order
-// in which they were claimed.
-func (s *Store) claimed(spec *pawl.ClaimSpec) []*record {
-	c := s.claims[spec.Token]
-	if c == nil {
-		return nil
-	}
-	var records []*record
-	for _, ask := range spec.Queues {
-		q := s.queues[ask.Queue]
-		if q == nil {
-			continue
-		}
-		for it := range q.in[pawl.Running].from(key{0, c.first, 0}) {
-			if len(records) == c.open {
-				break
-			}
-			if it.r.claim == c {
-				records = append(records, it.r)
-			}
-		}
-	}
-	return records
 }
 
 // nextDue returns how long until the first scheduled job of the queues that can

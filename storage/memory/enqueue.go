@@ -98,7 +98,7 @@ func (s *Store) duplicate(holder, r *record, q *pawl.Request, now int64) pawl.Re
 	old := holder.rare()
 	holder.payload, holder.priority, holder.extra = r.payload, r.priority, r.extra
 	holder.edit(func(e *extra) { e.counts, e.failures = old.counts, old.failures })
-	holder.reason, holder.attempt, holder.rescued, holder.keyGone = "", 0, 0, false
+	holder.reason, holder.attempt, holder.rescued, holder.keyGone = none, 0, 0, false
 	holder.schedule(q, now)
 	s.link(holder, now)
 	return receipt(holder, pawl.Replaced)
@@ -116,7 +116,7 @@ func (s *Store) makeRoom(q *pawl.Request, now int64) error {
 	r := queue.oldest()
 	s.save(r)
 	s.unlink(r)
-	s.finish(r, pawl.Canceled, pawl.ReasonDropped, now)
+	s.finish(r, pawl.Canceled, dropped, now)
 	return nil
 }
 

@@ -110,11 +110,11 @@ func (p *page) walk(q *queue) {
 }
 
 // add takes one record into the page if it matches, and moves p.at past it.
-func (p *page) add(it item) {
-	match := p.match(it.r)
+func (p *page) add(it item[*record]) {
+	match := p.match(it.v)
 	size := 0
 	if match && p.spec.Payloads {
-		size = len(it.r.payload) + len(it.r.rare().result)
+		size = len(it.v.payload) + len(it.v.rare().result)
 	}
 	if p.spend(); p.full || size > p.bytes && len(p.jobs) > 0 {
 		p.full = true
@@ -127,7 +127,7 @@ func (p *page) add(it item) {
 	p.bytes -= size
 	p.jobs = append(p.jobs, pawl.Job{})
 	j := &p.jobs[len(p.jobs)-1]
-	it.r.fill(j)
+	it.v.fill(j)
 	if !p.spec.Payloads {
 		j.Payload, j.Result = nil, nil
 	}

@@ -15,9 +15,10 @@ type queue struct {
 	paused   bool
 	jobs     int // in all states
 	retrying int // Scheduled for ReasonRetry or ReasonRescue
-	in       [pawl.Canceled + 1]tree
+	in       [pawl.Canceled + 1]tree[*record]
 	keys     index[string] // unique key to who took it last
 	terms    *terms        // of the newest job
+	next     key           // its place in Store.scheduled, if it is there
 }
 
 // waiting returns the number of waiting jobs.
@@ -45,10 +46,10 @@ func (q *queue) share(t terms) *terms {
 // scheduled one due next; nil if none waits.
 func (q *queue) oldest() *record {
 	last := q.in[pawl.Ready].last()
-	if last.r == nil {
-		return q.in[pawl.Scheduled].first().r
+	if last.v == nil {
+		return q.in[pawl.Scheduled].first().v
 	}
-	return q.in[pawl.Ready].seek(key{last.rank, math.MinInt64, 0}).r
+	return q.in[pawl.Ready].seek(key{last.rank, math.MinInt64, 0}).v
 }
 
 // oldestReady returns when the longest due ready job became due; now if there
@@ -56,7 +57,7 @@ func (q *queue) oldest() *record {
 func (q *queue) oldestReady(now int64) int64 {
 	oldest := now
 	it := q.in[pawl.Ready].first()
-	for it.r != nil {
+	for it.v != nil {
 		oldest = min(oldest, it.at)
 		it = q.in[pawl.Ready].seek(key{it.rank + 1, math.MinInt64, 0})
 	}
@@ -76,14 +77,19 @@ func (s *Store) open(name string) *queue {
 	if q := s.queues[name]; q != nil {
 		return q
 	}
-	q := &queue{name: strings.Clone(name)}
+	q := s.spare
+	if q == nil || q.name != name {
+		q = &queue{name: strings.Clone(name)}
+	}
 	s.queues[q.name] = q
 	i, _ := s.search(q.name)
 	s.sorted = slices.Insert(s.sorted, i, q)
 	return q
 }
 
-// forgetIfEmpty forgets q if it has neither jobs nor settings.
+// forgetIfEmpty forgets q if it has neither jobs nor settings. The last queue
+// that was forgotten is kept aside, because a queue that drains is often filled
+// again.
 func (s *Store) forgetIfEmpty(q *queue) {
 	if q.jobs > 0 || q.paused {
 		return
@@ -91,4 +97,21 @@ func (s *Store) forgetIfEmpty(q *queue) {
 	delete(s.queues, q.name)
 	i, _ := s.search(q.name)
 	s.sorted = slices.Delete(s.sorted, i, i+1)
+	s.spare = q
+}
+
+// reschedule puts q where its first scheduled job, if any, belongs in
+// s.scheduled.
+func (s *Store) reschedule(q *queue) {
+	it := q.in[pawl.Scheduled].first()
+	if it.key == q.next {
+		return
+	}
+	if q.next != (key{}) {
+		s.scheduled.remove(q.next)
+	}
+	if it.v != nil {
+		s.scheduled.insert(it.key, q)
+	}
+	q.next = it.key
 }

@@ -25,13 +25,13 @@ type record struct {
 	extra   *extra // nil: all zero
 	claim   *claim // the last one; nil if there was none
 
-	reason pawl.Reason
-	seq    int64 // order of insertion
+	seq int64 // order of insertion
 
 	fence     int64 // of the last claim; current while Running
 	lastFence int64 // fence and
 	lastVerb  pawl.Verb
 	state     pawl.State
+	reason    reason
 	keyGone   bool // UniqueUntilClaimed: the key was given up for good
 	priority  int16
 
@@ -197,7 +197,7 @@ func (r *record) holdsKey(now int64) bool {
 func (r *record) fill(j *pawl.Job) {
 	j.Queue, j.ID = r.queue.name, r.id
 	j.Kind, j.Payload, j.Priority = r.terms.kind, r.payload, int(r.priority)
-	j.State, j.Reason = r.state, r.reason
+	j.State, j.Reason = r.state, r.reason.public()
 	j.RunAt, j.CreatedAt = fromMicros(r.runAt), fromMicros(r.createdAt)
 	if r.claim != nil {
 		j.StartedAt, j.ClaimedAt = fromMicros(r.startedAt), fromMicros(r.claimedAt)

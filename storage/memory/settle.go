@@ -56,13 +56,13 @@ func (s *Store) settle(o *pawl.Outcome, now int64) bool {
 		if o.Result != nil {
 			r.edit(func(e *extra) { e.result = bytes.Clone(o.Result) })
 		}
-		s.finish(r, pawl.Completed, "", now)
+		s.finish(r, pawl.Completed, none, now)
 	case pawl.Nack:
 		r.fail(now, o.Error, o.Stack)
 		s.retry(r, delay, now)
 	case pawl.Bury:
 		r.fail(now, o.Error, o.Stack)
-		s.finish(r, pawl.Buried, pawl.ReasonBury, now)
+		s.finish(r, pawl.Buried, bury, now)
 	default:
 		s.handBack(r, o, delay, now)
 	}
@@ -72,12 +72,12 @@ func (s *Store) settle(o *pawl.Outcome, now int64) bool {
 // retry makes r, which has failed, wait for its next attempt if it has one.
 func (s *Store) retry(r *record, delay time.Duration, now int64) {
 	if limit := r.terms.maxAttempts; limit != pawl.Unlimited && int(r.attempt) >= limit {
-		s.finish(r, pawl.Buried, pawl.ReasonAttempts, now)
+		s.finish(r, pawl.Buried, attempts, now)
 		return
 	}
 	r.count(func(c *pawl.Counts) { c.Retries++ })
 	r.runAt = now
-	s.wait(r, pawl.ReasonRetry, delay, now)
+	s.wait(r, retry, delay, now)
 }
 
 // handBack makes r wait again as if this claim had not been.
@@ -86,16 +86,16 @@ func (s *Store) handBack(r *record, o *pawl.Outcome, delay time.Duration, now in
 	switch o.Verb {
 	case pawl.SnoozeFor:
 		r.count(func(c *pawl.Counts) { c.Snoozes++ })
-		s.wait(r, pawl.ReasonSnooze, delay, now)
+		s.wait(r, snooze, delay, now)
 	case pawl.Skip:
 		r.count(func(c *pawl.Counts) { c.Skips++ })
-		s.wait(r, pawl.ReasonSkip, delay, now)
+		s.wait(r, skip, delay, now)
 	default:
 		if o.Priority != nil {
 			r.priority = int16(*o.Priority)
 		}
 		r.count(func(c *pawl.Counts) { c.Releases++ })
-		s.wait(r, pawl.ReasonRelease, delay, now)
+		s.wait(r, release, delay, now)
 	}
 }
 

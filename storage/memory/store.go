@@ -26,13 +26,17 @@ type Store struct {
 	seq    int64 // last order of insertion given
 	fence  int64 // last fence given
 	jobs   index[pawl.ID]
-	queues map[string]*queue
-	sorted []*queue          // by name
-	claims map[int64]*claim  // open ones by token
-	timers [numTimers]tree   // records by when time alone changes them
-	round  round             // where Sweep is in its walk over buried jobs
-	undo   *undo             // of the Enqueue at work, if it may fail
-	watch  map[*watcher]bool // those that listen
+	claims map[int64]*claim // by token; those with running jobs
+
+	queues    map[string]*queue
+	sorted    []*queue     // by name
+	scheduled tree[*queue] // by the place of their first scheduled job
+	spare     *queue       // the last one forgotten
+
+	timers   [numTimers]tree[*record] // records by when time alone changes them
+	round    round                    // how far Sweep has walked over buried jobs
+	undo     *undo                    // of the Enqueue at work, if it may fail
+	watchers []*watcher
 }
 
 var (
@@ -48,7 +52,6 @@ func New(o *Options) *Store {
 		done:   make(chan struct{}),
 		queues: make(map[string]*queue),
 		claims: make(map[int64]*claim),
-		watch:  make(map[*watcher]bool),
 	}
 	if o != nil && o.Clock != nil {
 		s.clock = o.Clock
@@ -67,7 +70,7 @@ func (s *Store) Close() error {
 	s.closed = true
 	close(s.done)
 	s.jobs, s.queues, s.sorted, s.claims = index[pawl.ID]{}, nil, nil, nil
-	s.timers = [numTimers]tree{}
+	s.timers, s.scheduled, s.spare = [numTimers]tree[*record]{}, tree[*queue]{}, nil
 	return nil
 }
 
@@ -108,7 +111,7 @@ func (s *Store) link(r *record, now int64) {
 	q.in[r.state].insert(r.place(), r)
 	switch r.state {
 	case pawl.Scheduled:
-		s.timers[promoteTimer].insert(key{0, r.runAt, r.seq}, r)
+		s.reschedule(q)
 		if r.retrying() {
 			q.retrying++
 		}
@@ -138,7 +141,7 @@ func (s *Store) unlink(r *record) {
 	q.in[r.state].remove(r.place())
 	switch r.state {
 	case pawl.Scheduled:
-		s.timers[promoteTimer].remove(key{0, r.runAt, r.seq})
+		s.reschedule(q)
 		if r.retrying() {
 			q.retrying--
 		}
@@ -169,12 +172,12 @@ func (s *Store) leaveClaim(c *claim) {
 
 // retrying reports whether r, which is Scheduled, waits after a failure.
 func (r *record) retrying() bool {
-	return r.reason == pawl.ReasonRetry || r.reason == pawl.ReasonRescue
+	return r.reason == retry || r.reason == rescue
 }
 
 // wait makes r, which is unlinked, wait until delay after now. Without a delay
 // the caller has set runAt.
-func (s *Store) wait(r *record, reason pawl.Reason, delay time.Duration, now int64) {
+func (s *Store) wait(r *record, reason reason, delay time.Duration, now int64) {
 	r.state, r.reason = pawl.Ready, reason
 	if delay > 0 {
 		r.state, r.runAt = pawl.Scheduled, after(now, delay)
@@ -184,7 +187,7 @@ func (s *Store) wait(r *record, reason pawl.Reason, delay time.Duration, now int
 
 // finish ends r, which is unlinked: it becomes final, or goes with DeleteNow
 // unless a unique window keeps it.
-func (s *Store) finish(r *record, state pawl.State, reason pawl.Reason, now int64) {
+func (s *Store) finish(r *record, state pawl.State, reason reason, now int64) {
 	r.state, r.reason, r.finishedAt = state, reason, now
 	r.keyGone = true
 	if state != pawl.Buried && r.terms.retention < 0 && r.windowEnd() <= now {

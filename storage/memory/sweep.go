@@ -29,6 +29,9 @@ func (s *Store) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	for i := range s.timers {
 		next.first(&s.timers[i])
 	}
+	if it := s.scheduled.first(); it.v != nil {
+		next.note(it.at)
+	}
 	swept.More = swept.More || next.come(now)
 	swept.NextDue = next.in(now)
 	return swept, nil
@@ -57,13 +60,13 @@ func (s *Store) rescue(r *record, now int64) bool {
 	r.fail(now, leaseExpired, "")
 	r.attempt--
 	if int(r.rescued) >= r.terms.maxRescues {
-		s.finish(r, pawl.Buried, pawl.ReasonRescues, now)
+		s.finish(r, pawl.Buried, rescues, now)
 		return false
 	}
 	r.rescued++
 	r.count(func(c *pawl.Counts) { c.Rescues++ })
 	r.runAt = now
-	s.wait(r, pawl.ReasonRescue, pawl.RescueDelay(int(r.rescued)), now)
+	s.wait(r, rescue, pawl.RescueDelay(int(r.rescued)), now)
 	return true
 }
 
@@ -75,18 +78,18 @@ func (s *Store) expire(now int64, limit int) (n int) {
 			break
 		}
 		s.unlink(r)
-		s.finish(r, pawl.Canceled, pawl.ReasonExpired, now)
+		s.finish(r, pawl.Canceled, expired, now)
 	}
 	return n
 }
 
 func (s *Store) promoteDue(now int64, limit int) (n int) {
 	for ; n < limit; n++ {
-		r := s.due(promoteTimer, now)
-		if r == nil {
+		it := s.scheduled.first()
+		if it.v == nil || it.at > now {
 			break
 		}
-		s.promote(r, now)
+		s.promote(it.v.in[pawl.Scheduled].first().v, now)
 	}
 	return n
 }

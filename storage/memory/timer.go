@@ -3,21 +3,21 @@ package memory
 import "time"
 
 // A timer is a sort of change that comes because time passed. A record is in a
-// timer's tree while that change is ahead of it.
+// timer's tree while that change is ahead of it. Promotion has no timer: the
+// scheduled jobs of each queue lie in order of time already.
 type timer int
 
 const (
-	rescueTimer  timer = iota // Running, at leaseUntil
-	expireTimer               // waiting, at startBefore
-	promoteTimer              // Scheduled, at runAt
-	purgeTimer                // Completed or Canceled, at purgeAt
+	rescueTimer timer = iota // Running, at leaseUntil
+	expireTimer              // waiting, at startBefore
+	purgeTimer               // Completed or Canceled, at purgeAt
 	numTimers
 )
 
 // due returns the first record of a timer if its time has come, else nil.
 func (s *Store) due(t timer, now int64) *record {
-	if it := s.timers[t].first(); it.r != nil && it.at <= now {
-		return it.r
+	if it := s.timers[t].first(); it.v != nil && it.at <= now {
+		return it.v
 	}
 	return nil
 }
@@ -35,8 +35,8 @@ func (e *earliest) note(at int64) {
 }
 
 // first notes the first record of t, whose keys are times.
-func (e *earliest) first(t *tree) {
-	if it := t.first(); it.r != nil {
+func (e *earliest) first(t *tree[*record]) {
+	if it := t.first(); it.v != nil {
 		e.note(it.at)
 	}
 }

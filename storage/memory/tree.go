@@ -16,11 +16,11 @@ func (k key) less(o key) bool {
 	return k.seq < o.seq
 }
 
-// An item is a record and its place. Keys lie beside each other in the nodes,
-// so that a search does not touch the records.
-type item struct {
+// An item is something and its place. Keys lie beside each other in the nodes,
+// so that a search does not touch what they stand for.
+type item[V any] struct {
 	key
-	r *record
+	v V
 }
 
 const (
@@ -32,41 +32,41 @@ const (
 	mergeAt = fanout * 3 / 4
 )
 
-// A tree keeps records in the order of their keys: a B+ tree. Adding and
-// removing cost O(log n); the first record, which all hot paths want, and the
-// end, where most are added, are found without comparing much.
+// A tree keeps pointers to records or queues in the order of their keys: a B+
+// tree. Adding and removing cost O(log n); the first one, which all hot paths
+// want, and the end, where most are added, are found without comparing much.
 //
 // The zero tree is empty.
-type tree struct {
-	root *node
+type tree[V any] struct {
+	root *node[V]
 	size int
 }
 
 // A node is a leaf if it has no kids; else items[i] carries the least key
-// under kids[i], or one less than that, and no record.
-type node struct {
-	items []item
-	kids  []*node
+// under kids[i], or one less than that, and nothing else.
+type node[V any] struct {
+	items []item[V]
+	kids  []*node[V]
 }
 
-// insert adds r at k, where no record may be.
-func (t *tree) insert(k key, r *record) {
+// insert adds v at k, where nothing may be.
+func (t *tree[V]) insert(k key, v V) {
 	t.size++
 	if t.root == nil {
-		t.root = &node{}
+		t.root = &node[V]{}
 	}
-	right := t.root.insert(item{k, r})
+	right := t.root.insert(item[V]{k, v})
 	if right == nil {
 		return
 	}
 	left := t.root
-	t.root = newInner()
-	t.root.items = append(t.root.items, item{key: left.items[0].key}, item{key: right.items[0].key})
+	t.root = newInner[V]()
+	t.root.items = append(t.root.items, item[V]{key: left.items[0].key}, item[V]{key: right.items[0].key})
 	t.root.kids = append(t.root.kids, left, right)
 }
 
-// remove takes out the record at k and reports whether there was one.
-func (t *tree) remove(k key) bool {
+// remove takes out what is at k and reports whether there was anything.
+func (t *tree[V]) remove(k key) bool {
 	if t.root == nil || !t.root.remove(k) {
 		return false
 	}
@@ -77,10 +77,10 @@ func (t *tree) remove(k key) bool {
 	return true
 }
 
-// first returns the item with the least key; its record is nil if t is empty.
-func (t *tree) first() item {
+// first returns the item with the least key; the zero item if t is empty.
+func (t *tree[V]) first() item[V] {
 	if t.size == 0 {
-		return item{}
+		return item[V]{}
 	}
 	n := t.root
 	for n.kids != nil {
@@ -89,10 +89,10 @@ func (t *tree) first() item {
 	return n.items[0]
 }
 
-// last returns the item with the greatest key; its record is nil if t is empty.
-func (t *tree) last() item {
+// last returns the item with the greatest key; the zero item if t is empty.
+func (t *tree[V]) last() item[V] {
 	if t.size == 0 {
-		return item{}
+		return item[V]{}
 	}
 	n := t.root
 	for n.kids != nil {
@@ -101,25 +101,25 @@ func (t *tree) last() item {
 	return n.items[len(n.items)-1]
 }
 
-// seek returns the first item at or after k; its record is nil if there is none.
-func (t *tree) seek(k key) item {
+// seek returns the first item at or after k; the zero item if there is none.
+func (t *tree[V]) seek(k key) item[V] {
 	for it := range t.from(k) {
 		return it
 	}
-	return item{}
+	return item[V]{}
 }
 
 // from walks the items at or after k in order. The tree must not change
 // meanwhile.
-func (t *tree) from(k key) iter.Seq[item] {
-	return func(yield func(item) bool) {
+func (t *tree[V]) from(k key) iter.Seq[item[V]] {
+	return func(yield func(item[V]) bool) {
 		if t.root != nil {
 			t.root.walk(k, yield)
 		}
 	}
 }
 
-func (n *node) walk(k key, yield func(item) bool) bool {
+func (n *node[V]) walk(k key, yield func(item[V]) bool) bool {
 	if n.kids == nil {
 		for _, it := range n.items[n.find(k):] {
 			if !yield(it) {
@@ -137,7 +137,7 @@ func (n *node) walk(k key, yield func(item) bool) bool {
 }
 
 // find returns the index of the first item at or after k.
-func (n *node) find(k key) int {
+func (n *node[V]) find(k key) int {
 	i, j := 0, len(n.items)
 	if j == 0 || n.items[j-1].less(k) {
 		return j // most insertions are at the end
@@ -156,7 +156,7 @@ func (n *node) find(k key) int {
 }
 
 // kid returns the index of the kid under which k belongs.
-func (n *node) kid(k key) int {
+func (n *node[V]) kid(k key) int {
 	i := n.find(k)
 	if i == len(n.items) || n.items[i].key != k {
 		i--
@@ -166,7 +166,7 @@ func (n *node) kid(k key) int {
 
 // insert adds it under n. If n was full, it returns the part of n that became
 // a node of its own, to the right of n.
-func (n *node) insert(it item) *node {
+func (n *node[V]) insert(it item[V]) *node[V] {
 	if n.kids == nil {
 		return n.place(n.find(it.key), it, nil)
 	}
@@ -178,11 +178,11 @@ func (n *node) insert(it item) *node {
 	if right == nil {
 		return nil
 	}
-	return n.place(i+1, item{key: right.items[0].key}, right)
+	return n.place(i+1, item[V]{key: right.items[0].key}, right)
 }
 
 // place puts it, and kid if n has kids, at index i of n itself.
-func (n *node) place(i int, it item, kid *node) *node {
+func (n *node[V]) place(i int, it item[V], kid *node[V]) *node[V] {
 	if len(n.items) < fanout {
 		n.items = insertAt(n.items, i, it)
 		if kid != nil {
@@ -201,14 +201,14 @@ func (n *node) place(i int, it item, kid *node) *node {
 
 // split cuts the right half off n. Before an insertion at the end it cuts off
 // nothing, so that keys that come in order leave full nodes behind.
-func (n *node) split(i int) *node {
+func (n *node[V]) split(i int) *node[V] {
 	at := fanout / 2
 	if i == fanout {
 		at = fanout
 	}
-	right := newLeaf()
+	right := newLeaf[V]()
 	if n.kids != nil {
-		right = newInner()
+		right = newInner[V]()
 		right.kids = append(right.kids, n.kids[at:]...)
 		n.kids = truncate(n.kids, at)
 	}
@@ -218,7 +218,7 @@ func (n *node) split(i int) *node {
 }
 
 // remove takes the item at k out from under n.
-func (n *node) remove(k key) bool {
+func (n *node[V]) remove(k key) bool {
 	if n.kids == nil {
 		i := n.find(k)
 		if i == len(n.items) || n.items[i].key != k {
@@ -240,14 +240,14 @@ func (n *node) remove(k key) bool {
 }
 
 // cut takes kid i out of n.
-func (n *node) cut(i int) {
+func (n *node[V]) cut(i int) {
 	n.items = removeAt(n.items, i)
 	n.kids = removeAt(n.kids, i)
 }
 
 // merge joins kid i and the one after it if they are small, so that the room
 // that removed items leave stays in proportion to those that are left.
-func (n *node) merge(i int) bool {
+func (n *node[V]) merge(i int) bool {
 	if i < 0 || i+1 >= len(n.kids) {
 		return false
 	}
@@ -263,10 +263,12 @@ func (n *node) merge(i int) bool {
 
 // The first node of a tree grows as it needs, because many queues hold few
 // jobs; later ones have room for all that they will hold.
-func newLeaf() *node { return &node{items: make([]item, 0, fanout)} }
+func newLeaf[V any]() *node[V] { return &node[V]{items: make([]item[V], 0, fanout)} }
 
-func newInner() *node {
-	return &node{items: make([]item, 0, fanout), kids: make([]*node, 0, fanout)}
+func newInner[V any]() *node[V] {
+	n := newLeaf[V]()
+	n.kids = make([]*node[V], 0, fanout)
+	return n
 }
 
 func insertAt[E any](s []E, i int, e E) []E {

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/pawlq/pawl"
 )
@@ -34,7 +35,7 @@ func (s *Store) Watch(ctx context.Context, f func(pawl.Event)) error {
 		return err
 	}
 	w.noteReady("", s.now())
-	s.watch[w] = true
+	s.watchers = append(s.watchers, w)
 	s.mu.Unlock()
 	defer s.unwatch(w)
 	for {
@@ -57,7 +58,7 @@ func (s *Store) Watch(ctx context.Context, f func(pawl.Event)) error {
 func (s *Store) unwatch(w *watcher) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.watch, w)
+	s.watchers = slices.DeleteFunc(s.watchers, func(o *watcher) bool { return o == w })
 }
 
 // take returns what w has collected and empties it.
@@ -88,14 +89,14 @@ func (s *Store) noteReady(q *queue, at int64) {
 	if q.paused {
 		return
 	}
-	for w := range s.watch {
+	for _, w := range s.watchers {
 		w.noteReady(q.name, at)
 	}
 }
 
 // notePaused tells the watchers that the queue was paused.
 func (s *Store) notePaused(queue string) {
-	for w := range s.watch {
+	for _, w := range s.watchers {
 		w.notePaused(queue)
 	}
 }
@@ -103,7 +104,7 @@ func (s *Store) notePaused(queue string) {
 // noteEnded tells the watchers that a claim was ended by someone other than its
 // worker.
 func (s *Store) noteEnded(ref pawl.Ref) {
-	for w := range s.watch {
+	for _, w := range s.watchers {
 		w.noteEnded(ref)
 	}
 }

@@ -58,7 +58,7 @@ func parseCursor(cursor string) (position, error) {
 	if len(cursor) > base64.RawURLEncoding.EncodedLen(maxCursor) {
 		return position{}, bad
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	b, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(b) < cursorFixed+cursorSum {
 		return position{}, bad
 	}
@@ -74,7 +74,8 @@ func parseCursor(cursor string) (position, error) {
 	}
 	if crc32.ChecksumIEEE(body) != binary.BigEndian.Uint32(sum) ||
 		body[0] != cursorVersion || p.state < pawl.Scheduled || p.state > pawl.Canceled ||
-		p.after.seq == math.MaxInt64 {
+		p.after.seq == math.MaxInt64 ||
+		p.String() != cursor { // base64 can say the same in several ways
 		return position{}, bad
 	}
 	return p, nil

@@ -121,10 +121,10 @@ func (s *Store) makeRoom(q *pawl.Request, now int64) error {
 }
 
 // An undo remembers what an Enqueue changed.
-type undo struct{ changes []change }
+type undo struct{ changes []saved }
 
-// A change is what a record was before it was changed.
-type change struct {
+// A saved is what a record was before it was changed.
+type saved struct {
 	r     *record
 	was   record
 	known bool // it was in the store
@@ -133,7 +133,7 @@ type change struct {
 // save notes r, which is about to be changed or stored, for rollback.
 func (s *Store) save(r *record) {
 	if s.undo != nil {
-		s.undo.changes = append(s.undo.changes, change{r, *r, s.jobs.get(r.id) == r})
+		s.undo.changes = append(s.undo.changes, saved{r, *r, s.jobs.get(r.id) == r})
 	}
 }
 

@@ -49,7 +49,7 @@ func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 	if _, err = b.expire(pawl.MaxStep); err != nil {
 		return c, err
 	}
-	paused, err := b.names(b.q.paused)
+	paused, err := column[string](b.ctx, b.run, b.q.paused)
 	if err != nil {
 		return c, err
 	}

@@ -26,36 +26,40 @@ var (
 
 // Primary result codes of SQLite (https://www.sqlite.org/rescode.html).
 const (
-	codeError    = 1
-	codeBusy     = 5
-	codeLocked   = 6
-	codeReadOnly = 8
-	codeCorrupt  = 11
-	codeFull     = 13
-	codeCantOpen = 14
-	codeNotADB   = 26
-	primaryCode  = 0xff
+	codeError        = 1
+	codeBusy         = 5
+	codeLocked       = 6
+	codeReadOnly     = 8
+	codeCorrupt      = 11
+	codeFull         = 13
+	codeCantOpen     = 14
+	codeNotADB       = 26
+	codeBusySnapshot = codeBusy | 2<<8
+	primaryCode      = 0xff
 )
 
-// code returns the primary SQLite result code of err, 0 if it has none. It
-// knows the errors of both drivers without linking the one that needs cgo.
-func code(err error) int {
+// code returns the primary SQLite result code of err, 0 if it has none.
+func code(err error) int { return extendedCode(err) & primaryCode }
+
+// extendedCode returns the full result code of err. It knows the errors of
+// both drivers without linking the one that needs cgo.
+func extendedCode(err error) int {
 	for ; err != nil; err = errors.Unwrap(err) {
 		switch e := err.(type) {
 		case interface{ Code() int }:
-			return e.Code() & primaryCode
+			return e.Code()
 		case interface{ Unwrap() []error }:
 			for _, inner := range e.Unwrap() {
-				if c := code(inner); c != 0 {
+				if c := extendedCode(inner); c != 0 {
 					return c
 				}
 			}
 			return 0
 		}
-		// The cgo driver's error is a struct with a numeric field Code.
+		// The cgo driver's error is a struct with a numeric field.
 		if v := reflect.ValueOf(err); v.Kind() == reflect.Struct {
-			if f := v.FieldByName("Code"); f.IsValid() && f.CanInt() {
-				return int(f.Int()) & primaryCode
+			if f := v.FieldByName("ExtendedCode"); f.IsValid() && f.CanInt() {
+				return int(f.Int())
 			}
 		}
 	}
@@ -66,6 +70,10 @@ func isBusy(err error) bool {
 	c := code(err)
 	return c == codeBusy || c == codeLocked
 }
+
+// isOldSnapshot reports whether a transaction can't write any more because it
+// has read before someone else wrote. It is a kind of busy that does not pass.
+func isOldSnapshot(err error) bool { return extendedCode(err) == codeBusySnapshot }
 
 // ours reports whether err says that a request was refused and that the
 // transaction it ran in is as good as before.
@@ -83,7 +91,7 @@ func explain(what string, err error) error {
 	switch code(err) {
 	case codeFull:
 		return fmt.Errorf("%s: %w: %w", what, ErrDiskFull, err)
-	case codeReadOnly, codeCantOpen:
+	case codeReadOnly:
 		return fmt.Errorf("%s: %w: %w", what, ErrReadOnly, err)
 	case codeNotADB, codeCorrupt:
 		return fmt.Errorf("%s: %w: %w", what, ErrNotDatabase, err)

@@ -119,7 +119,7 @@ func latest(steps fs.FS) (int, error) {
 }
 
 // schemaVersion reads the version of the schema; 0 if there is none.
-func schemaVersion(ctx context.Context, run runner, prefix string) (int, error) {
+func schemaVersion(ctx context.Context, run reader, prefix string) (int, error) {
 	n, err := number(ctx, run, hasTable, prefix+"meta")
 	if n == 0 || err != nil {
 		return 0, err
@@ -129,7 +129,7 @@ func schemaVersion(ctx context.Context, run runner, prefix string) (int, error) 
 }
 
 // checkVersion fails unless the schema is the one that this package needs.
-func checkVersion(ctx context.Context, run runner, prefix string) error {
+func checkVersion(ctx context.Context, run reader, prefix string) error {
 	want, err := latest(Migrations())
 	if err != nil {
 		return err
@@ -142,6 +142,6 @@ func checkVersion(ctx context.Context, run runner, prefix string) error {
 }
 
 // fileOf is the path of the main database.
-func fileOf(ctx context.Context, run runner) (string, error) {
+func fileOf(ctx context.Context, run reader) (string, error) {
 	return text(ctx, run, databaseFile)
 }

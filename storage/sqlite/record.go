@@ -243,7 +243,12 @@ func (b *batch) one(s *statement, args ...any) (*record, error) {
 }
 
 func (b *batch) records(s *statement, args ...any) ([]*record, error) {
-	rows, err := b.run.query(b.ctx, s, args...)
+	return records(b.ctx, b.run, s, args...)
+}
+
+// records loads the records that a query gives.
+func records(ctx context.Context, run reader, s *statement, args ...any) ([]*record, error) {
+	rows, err := run.query(ctx, s, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -334,23 +339,16 @@ func (b *batch) setBlob(r *record, bit int, data []byte, inline, apart, drop *st
 }
 
 // fetch reads the payload or result that has a row of its own.
-func fetch(ctx context.Context, run runner, s *statement, seq int64) ([]byte, error) {
-	rows, err := run.query(ctx, s, seq)
-	if err != nil {
+func fetch(ctx context.Context, run reader, s *statement, seq int64) ([]byte, error) {
+	all, err := column[[]byte](ctx, run, s, seq)
+	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	defer rows.Close()
-	var data []byte
-	if rows.Next() {
-		if err := rows.Scan(&data); err != nil {
-			return nil, err
-		}
-	}
-	return data, rows.Err()
+	return all[0], nil
 }
 
 // failuresOf reads the history of a job.
-func failuresOf(ctx context.Context, run runner, s *statement, seq int64) ([]pawl.Failure, error) {
+func failuresOf(ctx context.Context, run reader, s *statement, seq int64) ([]pawl.Failure, error) {
 	rows, err := run.query(ctx, s, seq)
 	if err != nil {
 		return nil, err

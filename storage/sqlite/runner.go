@@ -10,10 +10,15 @@ import (
 	"github.com/pawlq/pawl"
 )
 
+// reader runs queries.
+type reader interface {
+	query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error)
+}
+
 // runner runs statements on one connection.
 type runner interface {
+	reader
 	exec(ctx context.Context, s *statement, args ...any) (sql.Result, error)
-	query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error)
 }
 
 // Querier is what [Store.SQLTx] needs of a transaction: [sql.Tx], and the
@@ -104,20 +109,17 @@ func (p *pooled) get(ctx context.Context, s *statement) (*sql.Stmt, error) {
 	return stmt, err
 }
 
-func (p *pooled) exec(ctx context.Context, s *statement, args ...any) (sql.Result, error) {
-	stmt, err := p.get(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	return stmt.ExecContext(ctx, args...)
-}
-
 func (p *pooled) query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error) {
 	stmt, err := p.get(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	return stmt.QueryContext(ctx, args...)
+	var rows *sql.Rows
+	err = untilFree(ctx, func() (err error) {
+		rows, err = stmt.QueryContext(ctx, args...)
+		return err
+	})
+	return rows, err
 }
 
 func (p *pooled) close() error {
@@ -215,42 +217,6 @@ func (b *batch) storeFence() error {
 	return err
 }
 
-// number returns the one number that a query gives; 0 for NULL and for no row.
-func (b *batch) number(s *statement, args ...any) (int64, error) {
-	return number(b.ctx, b.run, s, args...)
-}
-
-func number(ctx context.Context, run runner, s *statement, args ...any) (int64, error) {
-	rows, err := run.query(ctx, s, args...)
-	if err != nil {
-		return 0, err
-	}
-	defer rows.Close()
-	var n sql.NullInt64
-	if rows.Next() {
-		if err := rows.Scan(&n); err != nil {
-			return 0, err
-		}
-	}
-	return n.Int64, rows.Err()
-}
-
-// text returns the one text that a query gives.
-func text(ctx context.Context, run runner, s *statement) (string, error) {
-	rows, err := run.query(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	var t sql.NullString
-	if rows.Next() {
-		if err := rows.Scan(&t); err != nil {
-			return "", err
-		}
-	}
-	return t.String, rows.Err()
-}
-
 func (b *batch) exec(s *statement, args ...any) (affected int64, err error) {
 	res, err := b.run.exec(b.ctx, s, args...)
 	if err != nil {
@@ -259,39 +225,45 @@ func (b *batch) exec(s *statement, args ...any) (affected int64, err error) {
 	return res.RowsAffected()
 }
 
-// numbers returns the column of numbers that a query gives.
-func (b *batch) numbers(s *statement, args ...any) ([]int64, error) {
-	rows, err := b.run.query(b.ctx, s, args...)
+// number is what the function number returns.
+func (b *batch) number(s *statement, args ...any) (int64, error) {
+	return number(b.ctx, b.run, s, args...)
+}
+
+// column returns the one column that a query gives.
+func column[T any](ctx context.Context, run reader, s *statement, args ...any) ([]T, error) {
+	rows, err := run.query(ctx, s, args...)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var all []int64
+	var all []T
 	for rows.Next() {
-		var n int64
-		if err := rows.Scan(&n); err != nil {
+		var v T
+		if err := rows.Scan(&v); err != nil {
 			return nil, err
 		}
-		all = append(all, n)
+		all = append(all, v)
 	}
 	return all, rows.Err()
 }
 
-func (b *batch) names(s *statement, args ...any) ([]string, error) {
-	rows, err := b.run.query(b.ctx, s, args...)
-	if err != nil {
-		return nil, err
+// number returns the one number that a query gives; 0 for NULL and for no row.
+func number(ctx context.Context, run reader, s *statement, args ...any) (int64, error) {
+	all, err := column[sql.NullInt64](ctx, run, s, args...)
+	if err != nil || len(all) == 0 {
+		return 0, err
 	}
-	defer rows.Close()
-	var all []string
-	for rows.Next() {
-		var name string
-		if err := rows.Scan(&name); err != nil {
-			return nil, err
-		}
-		all = append(all, name)
+	return all[0].Int64, nil
+}
+
+// text returns the one text that a query gives; "" for NULL and for no row.
+func text(ctx context.Context, run reader, s *statement, args ...any) (string, error) {
+	all, err := column[sql.NullString](ctx, run, s, args...)
+	if err != nil || len(all) == 0 {
+		return "", err
 	}
-	return all, rows.Err()
+	return all[0].String, nil
 }
 
 // events are what a batch will have made true once it is committed.

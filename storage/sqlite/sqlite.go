@@ -75,8 +75,7 @@ const (
 	defaultBatchBytes   = 8 << 20 // what one commit adds to the write-ahead log
 	defaultPollInterval = 2 * time.Millisecond
 	maxPrefixLen        = 40
-	ownBusyTimeout      = 10_000 // ms, of the program's own statements on our connections
-	ownConns            = 32     // connections of our pool: each has a page cache
+	ownConns            = 32 // connections of our pool: each has a page cache
 	writerCacheKB       = 16 << 10
 )
 
@@ -182,15 +181,16 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("pawl/sqlite: open: %w", err)
 	}
-	db, err := sql.Open("sqlite", dsn(path, f.Synchronous))
+	s := newStore(f)
+	c, err := newConnector(dsn(path, f.Synchronous), s.turn, s.lookSoon)
 	if err != nil {
 		return nil, explain("open", err)
 	}
-	db.SetMaxOpenConns(ownConns)
-	db.SetMaxIdleConns(ownConns / 4)
-	s, err := start(ctx, db, f, true)
-	if err != nil {
-		return nil, errors.Join(err, db.Close())
+	s.own, s.db = true, sql.OpenDB(c)
+	s.db.SetMaxOpenConns(ownConns)
+	s.db.SetMaxIdleConns(ownConns / 4)
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(err, s.db.Close())
 	}
 	return s, nil
 }
@@ -198,7 +198,7 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 // dsn names the file to the driver, with the settings of each connection.
 func dsn(path string, sync Synchronous) string {
 	v := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", ownBusyTimeout),
+		"busy_timeout(0)", // see connector
 		fmt.Sprintf("synchronous(%d)", sync.level()),
 	}}
 	escaped := strings.NewReplacer("%", "%25", "?", "%3f", "#", "%23").Replace(filepath.ToSlash(path))
@@ -214,22 +214,29 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, db, f, false)
+	s := newStore(f)
+	s.db = db
+	if err := s.start(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
-func start(ctx context.Context, db *sql.DB, o *Options, own bool) (*Store, error) {
-	s := &Store{o: o, q: newStatements(o.Prefix), db: db, own: own, turn: make(chan struct{}, 1)}
+func newStore(o *Options) *Store {
+	s := &Store{o: o, q: newStatements(o.Prefix), turn: make(chan struct{}, 1)}
 	s.watch.gone = make(chan struct{})
+	s.writer = &writer{s: s, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	return s
+}
+
+func (s *Store) start(ctx context.Context) error {
 	if err := s.setUp(ctx); err != nil {
-		return nil, explain("open", err)
+		return explain("open", err)
 	}
-	s.reader = newPooled(db)
-	s.writer = &writer{
-		s: s, ctx: context.WithoutCancel(ctx),
-		wake: make(chan struct{}, 1), closed: make(chan struct{}),
-	}
+	s.reader = newPooled(s.db)
+	s.writer.ctx = context.WithoutCancel(ctx)
 	go s.writer.loop() // Close waits for it
-	return s, nil
+	return nil
 }
 
 // setUp makes sure of the file's mode and schema.
@@ -258,7 +265,7 @@ func (s *Store) setUp(ctx context.Context) error {
 }
 
 // checkSynchronous warns of a setting that is weaker than what was asked for.
-func (s *Store) checkSynchronous(ctx context.Context, run runner) error {
+func (s *Store) checkSynchronous(ctx context.Context, run reader) error {
 	level, err := number(ctx, run, synchronous)
 	if err == nil && int(level) < s.o.Synchronous.level() {
 		s.o.Logger.WarnContext(ctx, "pawl/sqlite: synchronous is weaker than expected: a loss of power can undo commits",
@@ -295,23 +302,27 @@ func prepareFile(ctx context.Context, run plain) error {
 func untilFree(ctx context.Context, f func() error) error {
 	for started := time.Now(); ; pause(time.Since(started)) {
 		err := f()
-		if err == nil || !isBusy(err) {
+		if !isBusy(err) || isOldSnapshot(err) {
 			return err
 		}
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
 		}
 	}
 }
 
-// DB returns the database that the Store works on. If it was made by Open,
-// transactions begun on it may write at once (BEGIN IMMEDIATE), and wait up to
-// 10 s for the right to do so; [Store.InTx] waits more fairly. It is closed
-// with the Store.
+// DB returns the database that the Store works on. If it was made by Open, it
+// is for the program's own tables in the same file: transactions begun on it
+// may write at once (BEGIN IMMEDIATE) and take turns with the Store, and
+// statements outside of one wait for the file too, both until their context
+// ends. It is closed with the Store.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // shared reports whether the pool has no connection for the writer alone.
 func (s *Store) shared() bool { return !s.own && s.db.Stats().MaxOpenConnections == 1 }
+
+// lookSoon makes the writer look for the changes of a transaction.
+func (s *Store) lookSoon() { s.writer.lookSoon() }
 
 // now is the storage's clock in microseconds.
 func (s *Store) now() int64 { return s.o.Clock().UnixMicro() }
@@ -338,6 +349,14 @@ func (s *Store) open() error {
 	default:
 		return nil
 	}
+}
+
+// explainRead is explain for a read that Close may have overtaken.
+func (s *Store) explainRead(what string, err error) error {
+	if err != nil && s.open() != nil {
+		return pawl.ErrClosed
+	}
+	return explain(what, err)
 }
 
 // Enqueue implements [pawl.Writer].
@@ -393,7 +412,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.
 		return nil, err
 	}
 	jobs, err := s.get(ctx, queue, ids)
-	return jobs, explain("get", err)
+	return jobs, s.explainRead("get", err)
 }
 
 // List implements [pawl.Admin].
@@ -403,7 +422,7 @@ func (s *Store) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error)
 	}
 	page, err := s.list(ctx, spec)
 	if err != nil {
-		return pawl.Page{}, explain("list", err)
+		return pawl.Page{}, s.explainRead("list", err)
 	}
 	return page, nil
 }
@@ -414,7 +433,7 @@ func (s *Store) Count(ctx context.Context, queues ...string) ([]pawl.QueueStats,
 		return nil, err
 	}
 	stats, err := s.count(ctx, queues)
-	return stats, explain("count", err)
+	return stats, s.explainRead("count", err)
 }
 
 // Watch implements [pawl.Watcher]. What happens through this Store is told at

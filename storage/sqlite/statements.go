@@ -129,7 +129,7 @@ func (q *statements) writes() {
 		SELECT ` + recordColumns + ` FROM pawl_job INDEXED BY pawl_job_expiry
 		WHERE start_before > 0 AND state <= 2 AND start_before <= ?1 ORDER BY start_before LIMIT ?2`)
 	q.claim = q.add(`-- pawl_job_place, rowid
-		UPDATE pawl_job SET state = 3, rank = 0, at = ?1 + CASE WHEN lease > 0 THEN lease ELSE ?2 END,
+		UPDATE OR FAIL pawl_job SET state = 3, rank = 0, at = ?1 + CASE WHEN lease > 0 THEN lease ELSE ?2 END,
 			fence = ?3, attempt = attempt + 1, worker = ?4, token = ?5, claimed_at = ?1,
 			started_at = CASE WHEN started_at > 0 THEN started_at ELSE ?1 END, reason = '', progress = NULL
 		WHERE seq IN (

@@ -59,7 +59,7 @@ func (b *batch) sweep(spec pawl.SweepSpec) (sw pawl.Swept, err error) {
 }
 
 func (b *batch) promoteAll(limit int) (int, error) {
-	queues, err := b.names(b.q.promoteAll, b.now, limit)
+	queues, err := column[string](b.ctx, b.run, b.q.promoteAll, b.now, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -108,7 +108,7 @@ func (b *batch) rescue(r *record) (buried bool, err error) {
 
 // purgeAll removes records whose retention is over.
 func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
-	seqs, err := b.numbers(b.q.purge, b.now, spec.Limit)
+	seqs, err := column[int64](b.ctx, b.run, b.q.purge, b.now, spec.Limit)
 	if err != nil {
 		return 0, err
 	}
@@ -163,12 +163,12 @@ func (b *batch) oldBuried(q queueCount, spec pawl.SweepSpec, limit int) ([]int64
 	var err error
 	if spec.BuriedRetention > 0 && limit > 0 {
 		before := b.now - microseconds(spec.BuriedRetention)
-		if old, err = b.numbers(b.q.oldBuried, q.queue, before, b.now, limit); err != nil {
+		if old, err = column[int64](b.ctx, b.run, b.q.oldBuried, q.queue, before, b.now, limit); err != nil {
 			return nil, err
 		}
 	}
 	if n := q.n - spec.MaxBuried; spec.MaxBuried > 0 && n > 0 && limit > 0 {
-		if many, err = b.numbers(b.q.excessBuried, q.queue, n, b.now, limit); err != nil {
+		if many, err = column[int64](b.ctx, b.run, b.q.excessBuried, q.queue, n, b.now, limit); err != nil {
 			return nil, err
 		}
 	}
@@ -211,7 +211,7 @@ func (b *batch) giveSpaceBack() (more bool, err error) {
 	if err != nil || mode != autoVacuumIncremental {
 		return false, err
 	}
-	_, err = b.numbers(giveBack) // one row a page, and all are to be read
+	_, err = column[int64](b.ctx, b.run, giveBack) // one row a page, and all are to be read
 	return free-vacuumStep > vacuumSlack, err
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -91,20 +90,16 @@ func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) er
 // InTx returns the error as it is. It waits for the write lock until ctx ends;
 // f is not called twice. The same cautions as for [Store.SQLTx] apply: f should
 // be short, since everything else waits for it, and must not call the Store's
-// own methods, which wait for f.
+// own writing methods, which wait for f.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
-	select {
-	case <-s.watch.gone:
-		return pawl.ErrClosed
-	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := s.open(); err != nil {
+		return err
 	}
-	tx, err := s.beginTx(ctx)
+	tx, done, err := s.begin(ctx)
 	if err != nil {
 		return explain("begin", err)
 	}
+	defer done()
 	defer tx.Rollback() // does nothing after a commit
 	w := &txWriter{s: s, run: plain{tx}}
 	if err := f(tx, w); err != nil {
@@ -114,25 +109,36 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 		return explain("commit", err)
 	}
 	s.watch.publish(&batch{now: s.now(), events: w.events})
-	s.writer.nudge()
 	return nil
 }
 
-// beginTx begins a transaction that has the write lock.
-func (s *Store) beginTx(ctx context.Context) (*sql.Tx, error) {
-	for started := time.Now(); ; pause(time.Since(started)) {
-		tx, err := s.db.BeginTx(ctx, nil)
-		if err == nil {
-			if _, err = tx.ExecContext(ctx, s.q.lock.text); err == nil {
-				return tx, nil
-			}
-			_ = tx.Rollback()
-		}
-		if !isBusy(err) {
-			return nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
+// begin begins a transaction that has the write lock. done is to be called
+// after its end.
+func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) {
+	if s.own {
+		tx, err := s.db.BeginTx(ctx, nil) // which takes turns by itself
+		return tx, func() {}, err
 	}
+	select {
+	case s.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	done = func() {
+		<-s.turn
+		s.lookSoon()
+	}
+	err = untilFree(ctx, func() (err error) {
+		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
+			return err
+		}
+		if _, err = tx.ExecContext(ctx, s.q.lock.text); err != nil {
+			_ = tx.Rollback() // it has nothing
+		}
+		return err
+	})
+	if err != nil {
+		done()
+	}
+	return tx, done, err
 }

@@ -80,6 +80,8 @@ type writer struct {
 	queue   []*request
 	closing bool
 
+	stale atomic.Bool // a transaction has ended since the last look
+
 	// Of the loop alone.
 	run     *prepared
 	version int64 // data_version of run
@@ -113,6 +115,14 @@ func (w *writer) do(r *request) error {
 		}
 		<-r.done
 		return r.err
+	}
+}
+
+// lookSoon makes the loop look for the changes of others.
+func (w *writer) lookSoon() {
+	if w.s.watch.any() {
+		w.stale.Store(true)
+		w.nudge()
 	}
 }
 
@@ -155,6 +165,9 @@ func (w *writer) next() (group []*request, more bool) {
 		group, closing := w.take()
 		if len(group) > 0 || closing {
 			return group, len(group) > 0
+		}
+		if w.stale.Swap(false) {
+			return nil, true
 		}
 		if !w.s.watch.any() {
 			<-w.wake
@@ -381,6 +394,12 @@ func (w *writer) connect() error {
 	conn, err := w.s.db.Conn(ctx)
 	if err != nil {
 		return err
+	}
+	if w.s.own {
+		_ = conn.Raw(func(c any) error {
+			c.(*patientConn).impatient = true // it is never given back
+			return nil
+		})
 	}
 	w.failed = false
 	w.run = newPrepared(conn)

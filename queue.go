@@ -1,3 +1,52 @@
+// Package pawl is a background-job queue that lives in your program and keeps
+// its jobs in the database you already have.
+//
+// A [Queue] is the way in. It fills in defaults, validates and delegates to a
+// [Storage], of which there is one for each database under storage. Package
+// task gives jobs Go types, package worker runs them:
+//
+//	store, err := sqlite.Open(ctx, "app.db", nil)
+//	q := pawl.New(store, nil)
+//	receipt, err := q.Enqueue(ctx, task.New(Welcome{UserID: 7}))
+//	err = worker.New(q, tasks, nil).Run(ctx)
+//
+// # The life of a job
+//
+// A job is a kind, a payload, and a time before which it must not run. It is
+// Scheduled until that time and Ready from then on. A worker claims it for the
+// length of a lease and it is Running; the worker extends the lease for as long
+// as it works. Then it settles the claim: an ack completes the job; a nack lets
+// it wait for its next attempt, or buries it if that was the last; a release
+// hands it back unspent. Buried jobs are the dead-letter queue: they stay until
+// someone kicks or deletes them.
+//
+// If the lease ends because the worker has died, any other process that looks
+// after the storage takes the job back, which is called a rescue. So a job runs
+// at least once, and sometimes again.
+//
+// # Fences
+//
+// Each claim has a [Ref] with a fence that is given only once. Every write about
+// a claim carries it, and every settle, rescue and change by hand ends it. A
+// worker that was paused or cut off and comes back finds its fence ended: it gets
+// [ErrLost] and can change nothing.
+//
+// # Transactions
+//
+// With a storage that has transactions, [Queue.WithTx] enqueues and acks within
+// yours:
+//
+//	_, err = q.WithTx(store.Tx(tx)).Enqueue(ctx, task.New(Welcome{UserID: 7}))
+//
+// The job exists if and only if the transaction commits. An ack in the handler's
+// transaction makes the handler's effects in that database happen exactly once.
+//
+// # Errors
+//
+// Errors that a caller decides by are values and types of this package and are
+// matched with errors.Is and errors.As. After any other error the outcome of a
+// call is unknown; repeating it is safe: an enqueue by its ID, a settle by its
+// fence, a claim by its token.
 package pawl
 
 import (

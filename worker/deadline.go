@@ -122,6 +122,7 @@ func (p *Pool) abandon(r *run) *run {
 		r.replaced = true
 		g.slots++
 		p.startSlot(g)
+		p.announce(g)
 	}
 	p.slots.Done()
 	p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",

@@ -98,35 +98,52 @@ func (f *fetcher) holdOff(now instant) time.Duration {
 	}
 }
 
-// ask collects what the groups want, and when the next dry one is to be looked
-// at if none wants anything. Groups take turns in being first, so that those
-// at the end are not left out when all want more than one claim gives.
+// ask collects what the groups want, and how long none will want anything if
+// none does now. Groups take turns in being first, so that those at the end are
+// not left out when all want more than one claim gives.
 func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
 	p := f.p
-	next := never
-	n := len(p.groups)
-	f.turn = (f.turn + 1) % n
-	for i := range n {
-		g := p.groups[(f.turn+i)%n]
+	next := p.wetten(now)
+	f.turn++
+	for i := range p.groups {
+		g := p.groups[(f.turn+i)%len(p.groups)]
 		g.asked, g.got, g.seen = 0, 0, g.events
-		if g.dry && now >= g.wetAt {
-			g.dry = false
-		}
 		if g.dry {
-			next = min(next, g.wetAt)
 			continue
 		}
-		want := min(g.want(), pawl.MaxStep-spec.Max)
-		if want == 0 {
+		g.asked = min(g.want(), pawl.MaxStep-spec.Max)
+		if g.asked == 0 {
 			continue
 		}
-		g.asked = want
-		spec.Max += want
+		spec.Max += g.asked
 		for _, queue := range g.queues {
-			spec.Queues = append(spec.Queues, pawl.QueueAsk{Queue: queue, Max: want})
+			spec.Queues = append(spec.Queues, pawl.QueueAsk{Queue: queue, Max: g.asked})
 		}
 	}
 	return spec, next.sub(now)
+}
+
+// wetten ends the dryness of groups whose time has come, and then also of those
+// whose time is near, so that idle queues are looked at together. It returns
+// when the next group's time comes.
+func (p *Pool) wetten(now instant) (next instant) {
+	next = never
+	until := now
+	for _, g := range p.groups {
+		if !g.dry && g.want() > 0 || g.dry && now >= g.wetAt {
+			until = now.add(p.opts.Poll / 2)
+		}
+	}
+	for _, g := range p.groups {
+		switch {
+		case !g.dry:
+		case g.wetAt <= until:
+			g.dry = false
+		default:
+			next = min(next, g.wetAt)
+		}
+	}
+	return next
 }
 
 // claim makes the call, with what is to be settled where that saves one.

@@ -108,6 +108,7 @@ func (s *slot) comeBack(r *run) (end bool) {
 	}
 	s.g.slots++
 	p.slots.Add(1)
+	p.announce(s.g)
 	return false
 }
 

@@ -86,12 +86,9 @@ func took(s status) string { return short(s.Made.Sub(s.Uploaded)) }
 
 // short rounds d to about three digits.
 func short(d time.Duration) string {
-	switch {
-	case d < 10*time.Millisecond:
-		return d.Round(10 * time.Microsecond).String()
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	default:
-		return d.Round(10 * time.Millisecond).String()
+	unit := time.Microsecond
+	for d >= 1000*unit {
+		unit *= 10
 	}
+	return d.Round(unit).String()
 }

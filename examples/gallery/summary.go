@@ -66,8 +66,9 @@ func (s *summary) add(u upload, o outcome) {
 		}
 	case o.State == pawl.Buried.String():
 		s.buried = append(s.buried, o.status)
-		// Injected failures may use up all attempts.
-		if !u.broken && o.Reason != string(pawl.ReasonAttempts) {
+		// A whole picture may end there too, after failures at all attempts
+		// or the deaths of many workers, but not by its handler's judgement.
+		if !u.broken && o.Reason == string(pawl.ReasonBury) {
 			s.wrong = append(s.wrong, u.name+": is a whole picture, but was buried")
 		}
 	default:

@@ -1,10 +1,13 @@
-// Quickstart enqueues one job in a SQLite file, runs it and stops.
+// Quickstart enqueues one job in a SQLite file, runs it and stops, as it would
+// at Ctrl-C.
 package main
 
 import (
 	"context"
 	"fmt"
 	"log"
+	"os"
+	"os/signal"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/sqlite"
@@ -18,7 +21,7 @@ type Welcome struct{ UserID int64 }
 func (Welcome) Kind() string { return "welcome" }
 
 func main() {
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	store, err := sqlite.Open(ctx, "quickstart.db", nil)
 	if err != nil {
 		log.Fatal(err)

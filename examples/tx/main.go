@@ -156,13 +156,14 @@ func workUntilDone(ctx context.Context, c config, queue *pawl.Queue, ids []pawl.
 			die = 1 + rand.IntN(2*c.jobs/c.kills) // surely before all is done
 		}
 		err := workerProcess(workers, c, die)
-		switch {
-		case workers.Err() != nil:
-		case die > 0:
+		switch exit := (*exec.ExitError)(nil); {
+		case err == nil || workers.Err() != nil:
+		case errors.As(err, &exit) && exit.ExitCode() == -1: // by a signal
 			killed++
-		case err != nil:
+		default:
 			stop()
-			return killed, nil, errors.Join(fmt.Errorf("working process: %w", err), <-done)
+			<-done
+			return killed, nil, fmt.Errorf("working process: %w", err)
 		}
 	}
 	return killed, jobs, <-done

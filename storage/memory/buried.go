@@ -63,10 +63,9 @@ func (q *queue) overdue(spec *pawl.SweepSpec, next *earliest, limit int, now int
 			at = after(it.at, spec.BuriedRetention)
 		}
 		window := it.v.windowEnd()
-		switch goes := max(at, window); {
-		case goes <= now:
+		if goes := max(at, window); goes <= now {
 			purge = append(purge, it.v)
-		default:
+		} else {
 			next.note(goes)
 		}
 		seen++

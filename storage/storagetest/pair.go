@@ -145,7 +145,7 @@ const maxSweeps = 10_000
 // RescueDelay.
 func (p *pair) adoptDelay(r *record) {
 	p.Helper()
-	if r == nil || r.Reason != pawl.ReasonRescue || r.Rescued <= 1 {
+	if r == nil || r.Rescued <= 1 { // it may also have expired since, and gone
 		return
 	}
 	jobs, err := p.s.Get(p.ctx, r.Queue, r.ID)

@@ -1,0 +1,206 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/sqlite"
+)
+
+func TestTxCommitAndRollback(t *testing.T) {
+	s := open(t, nil)
+	for _, commit := range []bool{true, false} {
+		tx, err := s.DB().BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := request()
+		enqueue(t, s.Tx(tx), r)
+		if get(t, s, r.ID) != nil {
+			t.Error("seen before the commit")
+		}
+		end := tx.Rollback
+		if commit {
+			end = tx.Commit
+		}
+		if err := end(); err != nil {
+			t.Fatal(err)
+		}
+		if got := get(t, s, r.ID) != nil; got != commit {
+			t.Errorf("commit %v: stored %v", commit, got)
+		}
+	}
+}
+
+func TestTxSettle(t *testing.T) {
+	s := open(t, nil)
+	enqueue(t, s, request())
+	j := claim(t, s, 1)[0]
+	boom := errors.New("boom")
+	err := s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		settle(t, w, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+		return boom
+	})
+	if err != boom {
+		t.Errorf("got %v, want the error of f as it is", err)
+	}
+	if got := get(t, s, j.ID).State; got != pawl.Running {
+		t.Errorf("after a rollback the job is %v", got)
+	}
+	if err := s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		settle(t, w, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got := get(t, s, j.ID).State; got != pawl.Completed {
+		t.Errorf("after the commit the job is %v", got)
+	}
+}
+
+func TestInTxPanicRollsBack(t *testing.T) {
+	s := open(t, nil)
+	r := request()
+	func() {
+		defer func() { recover() }()
+		_ = s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+			enqueue(t, w, r)
+			panic("boom")
+		})
+	}()
+	if get(t, s, r.ID) != nil {
+		t.Error("stored by a transaction that panicked")
+	}
+	enqueue(t, s, r) // and the file is free
+}
+
+// A failed call or statement, or a savepoint, leaves the transaction usable.
+func TestTxGoesOn(t *testing.T) {
+	s := open(t, nil)
+	execSQL(t, s, "CREATE TABLE mine (n INTEGER PRIMARY KEY)")
+	kept, undone, refused := request(), request(), request(func(r *pawl.Request) { r.MaxDepth = 1 })
+	first := request(func(r *pawl.Request) { r.UniqueKey = "k" })
+	err := s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		for _, q := range []string{"INSERT INTO mine VALUES (1)", "SAVEPOINT mine"} {
+			if _, err := tx.Exec(q); err != nil {
+				return err
+			}
+		}
+		enqueue(t, w, undone)
+		if _, err := tx.Exec("ROLLBACK TO mine"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec("INSERT INTO mine VALUES (1)"); err == nil {
+			t.Error("no constraint error")
+		}
+		enqueue(t, w, kept)
+		_, err := w.Enqueue(t.Context(), []*pawl.Request{first, refused})
+		if !errors.Is(err, pawl.ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if get(t, s, kept.ID) == nil || get(t, s, undone.ID) != nil || get(t, s, refused.ID) != nil || get(t, s, first.ID) != nil {
+		t.Error("want one job kept and three not stored")
+	}
+}
+
+func TestOldSnapshotEndsTheTx(t *testing.T) {
+	db := sqlDB(t, t.TempDir()+"/jobs.db", "_pragma=busy_timeout(0)")
+	s, err := sqlite.New(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	testOldSnapshot(t, s)
+}
+
+// oldSnapshot enqueues in a deferred transaction that has read before someone
+// else wrote.
+func oldSnapshot(t *testing.T, s *sqlite.Store) (pawl.Writer, error) {
+	t.Helper()
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback() })
+	var n int
+	if err := tx.QueryRow("SELECT count(*) FROM pawl_job").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, request())
+	w := s.SQLTx(tx)
+	_, err = w.Enqueue(t.Context(), requests(1))
+	return w, err
+}
+
+func testOldSnapshot(t *testing.T, s *sqlite.Store) {
+	t.Helper()
+	w, err := oldSnapshot(t, s)
+	if !errors.Is(err, pawl.ErrTxOver) {
+		t.Fatalf("got %v, want ErrTxOver", err)
+	}
+	if _, again := w.Settle(t.Context(), nil); again != err {
+		t.Errorf("a later call gives %v, want %v", again, err)
+	}
+}
+
+// An ack whose transaction stays open for three leases costs no lease.
+func TestOpenTxLosesNoLease(t *testing.T) {
+	const lease = 300 * time.Millisecond
+	s := open(t, nil)
+	enqueue(t, s, requests(2)...)
+	spec := ask(2)
+	spec.Lease = lease
+	c, err := s.Claim(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sweeper := openAt(t, fileOf(t, s), nil)
+	swept := make(chan pawl.Swept, 1)
+	err = s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		settle(t, w, pawl.Outcome{Ref: c.Jobs[0].Ref, Verb: pawl.Ack})
+		go func() { // waits for the lock all the time, as heartbeats do
+			sw, err := sweeper.Sweep(context.Background(), pawl.SweepSpec{Limit: 10})
+			if err != nil {
+				t.Error(err)
+			}
+			swept <- sw
+		}()
+		<-time.After(3 * lease)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sw := <-swept; len(sw.Rescued) > 0 {
+		t.Fatalf("the lease was given away at once: %+v", sw)
+	}
+	lost, err := s.Extend(t.Context(), []pawl.Renewal{{Ref: c.Jobs[1].Ref, Lease: lease}})
+	if err != nil || len(lost) > 0 {
+		t.Errorf("the lease is lost: %v %v", lost, err)
+	}
+}
+
+func TestInTxWakes(t *testing.T) {
+	s := open(t, nil)
+	events := watch(t, s)
+	quiet(events)
+	if err := s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		_, err := w.Enqueue(t.Context(), requests(1))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	named := false
+	for !named {
+		named = (<-events).Queue == "default"
+	}
+}

@@ -25,6 +25,8 @@ type Harness struct {
 	Begin func(t testing.TB, s pawl.Storage) (w pawl.Writer, commit, rollback func() error)
 
 	Capabilities
+
+	patience time.Duration // 0 means eventTimeout
 }
 
 // Capabilities are the exceptions that the capability table grants a storage.

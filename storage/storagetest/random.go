@@ -107,7 +107,7 @@ func drawRequest(t *rapid.T, now time.Time) pawl.Request {
 		Retention:   draw(t, "retention", pawl.DeleteNow, time.Minute, time.Hour),
 		Lease:       draw(t, "lease", 0, 0, 20*time.Second),
 		UniqueKey:   draw(t, "key", runKeys...),
-		MaxDepth:    draw(t, "depth", pawl.Unlimited, pawl.Unlimited, 5),
+		MaxDepth:    draw(t, "depth", pawl.Unlimited, pawl.Unlimited, 2, 5),
 		WhenFull:    draw(t, "when full", pawl.Reject, pawl.DropOldest),
 		Payload:     rapid.SliceOfN(rapid.Byte(), 0, 4).Draw(t, "payload"),
 	}

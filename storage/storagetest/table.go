@@ -222,8 +222,8 @@ func verbs() []tableVerb {
 			}
 		}},
 		{"sweep after retention", nil, nil, func(p *pair, s subject) {
-			if p.m.jobs[s.id].State.Final() {
-				p.pass(2*DefaultRetention - time.Microsecond)
+			if r := p.m.jobs[s.id]; r.State.Final() {
+				p.clock.Set(r.FinishedAt.Add(max(r.Retention, r.window()) - time.Microsecond))
 				p.sweep()
 				p.verify("just before the retention is over")
 				p.pass(time.Microsecond)

@@ -12,6 +12,8 @@ import (
 // may be lost, but not on a storage where nothing goes wrong.
 const eventTimeout = 10 * time.Second
 
+func (w *world) patience() time.Duration { return or(w.h.patience, eventTimeout) }
+
 func watchCases() []testCase {
 	cases := []testCase{
 		{
@@ -144,7 +146,7 @@ func (w *world) primed(v *watch) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	end := time.After(eventTimeout)
+	end := time.After(w.patience())
 	for {
 		_, err := w.s.Enqueue(w.ctx, complete(pawl.Request{Queue: "probe"}))
 		w.ok(err)
@@ -157,7 +159,7 @@ func (w *world) primed(v *watch) {
 			v.ended = nil
 			w.Fatalf("Watch returned before its context ended: %v", err)
 		case <-end:
-			w.Fatalf("no event in %v of enqueues", eventTimeout)
+			w.Fatalf("no event in %v of enqueues", w.patience())
 		}
 	}
 }
@@ -182,7 +184,7 @@ func (w *world) awaits(s pawl.Storage, kind pawl.EventKind, f func() pawl.Ref) {
 	w.Helper()
 	v := w.watching(s)
 	ref := f()
-	end := time.After(eventTimeout)
+	end := time.After(w.patience())
 	for {
 		select {
 		case e := <-v.events:
@@ -194,7 +196,7 @@ func (w *world) awaits(s pawl.Storage, kind pawl.EventKind, f func() pawl.Ref) {
 			v.ended = nil
 			w.Fatalf("Watch returned before its context ended: %v", err)
 		case <-end:
-			w.Fatalf("the event did not arrive within %v", eventTimeout)
+			w.Fatalf("the event did not arrive within %v", w.patience())
 		}
 	}
 }
@@ -206,8 +208,8 @@ func watchEnds(w *world) {
 		select {
 		case <-v.ended:
 			v.ended = nil
-		case <-time.After(eventTimeout):
-			w.Fatalf("Watch did not return within %v of the end of its context", eventTimeout)
+		case <-time.After(w.patience()):
+			w.Fatalf("Watch did not return within %v of the end of its context", w.patience())
 		}
 	}
 	stop() // what the engine starts once and keeps is no leak

@@ -43,8 +43,9 @@ func routes() []route {
 		return func(p *pair, q pawl.Request) pawl.ID {
 			id := claimed(p, q)
 			p.pass(time.Second)
-			o.Ref = p.m.jobs[id].Ref
-			p.settle(o)
+			mine := o
+			mine.Ref = p.m.jobs[id].Ref
+			p.settle(mine)
 			return id
 		}
 	}
@@ -133,14 +134,16 @@ func verbs() []tableVerb {
 	urgent := -7
 	settling := func(o pawl.Outcome) func(*pair, subject) {
 		return func(p *pair, s subject) {
-			o.Ref = s.ref
-			p.settle(o)
+			mine := o
+			mine.Ref = s.ref
+			p.settle(mine)
 		}
 	}
 	changing := func(c pawl.Change) func(*pair, subject) {
 		return func(p *pair, s subject) {
-			c.Queue, c.IDs = queueA, []pawl.ID{s.id}
-			p.change(c)
+			mine := c
+			mine.Queue, mine.IDs = queueA, []pawl.ID{s.id}
+			p.change(mine)
 		}
 	}
 	enqueueing := func(edit func(q *pawl.Request, s subject)) func(*pair, subject) {

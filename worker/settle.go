@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -235,10 +236,14 @@ func (p *Pool) impossible(r *run, err error) {
 		p.forget(r) // its lease ends by itself
 		return
 	}
-	r.refused, r.failure, r.alone = true, err, 0
-	r.outcome = pawl.Outcome{Ref: r.ref, Verb: pawl.Nack, Error: err.Error(), Delay: pawl.RescueDelay(maxAlone)}
-	p.done.push(r)
-	p.callSettler()
+	r.refused, r.alone = true, 0
+	p.chore(func() {
+		p.fail(r, fmt.Errorf("worker: outcome can't be stored: %w", err))
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.done.push(r)
+		p.callSettler()
+	})
 }
 
 // unsettled takes in that nothing is known about batch. Its runs are tried

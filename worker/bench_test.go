@@ -1,0 +1,159 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/storage/sqlite"
+	"github.com/pawlq/pawl/worker"
+)
+
+// The benchmarks report jobs/s from the start of a pool until all jobs, which
+// were enqueued before, are acked. Their handlers do nothing. SQLite syncs
+// every commit. A run of some seconds says more than b.N jobs of the default:
+//
+//	go test -bench . -benchtime 200000x ./worker
+
+func openMemory(testing.TB) pawl.Storage { return memory.New(nil) }
+
+func openSQLite(tb testing.TB) pawl.Storage {
+	s, err := sqlite.Open(context.Background(), filepath.Join(tb.TempDir(), "jobs.db"), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+var engines = []struct {
+	name string
+	open func(testing.TB) pawl.Storage
+}{{"memory", openMemory}, {"sqlite", openSQLite}}
+
+func BenchmarkPool(b *testing.B) {
+	for _, e := range engines {
+		for _, slots := range []int{10, 100} {
+			b.Run(fmt.Sprintf("%s/slots=%d", e.name, slots), func(b *testing.B) {
+				benchmarkPool(b, pawl.New(e.open(b), nil), slots)
+			})
+		}
+	}
+}
+
+func benchmarkPool(b *testing.B, q *pawl.Queue, slots int) {
+	enqueue(b, q, b.N)
+	var n atomic.Int64
+	all := make(chan struct{})
+	h := worker.Func(func(context.Context, *pawl.Job) error {
+		if n.Add(1) == int64(b.N) {
+			close(all)
+		}
+		return nil
+	})
+	p := worker.New(q, h, &worker.Options{Concurrency: slots})
+	b.ResetTimer()
+	run(b, p, func() { <-all })
+	b.StopTimer()
+	s := p.Stats()
+	if s.Completed != int64(b.N) {
+		b.Errorf("%d of %d jobs completed: %+v", s.Completed, b.N, s)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+	b.ReportMetric(s.ClaimBatch(), "jobs/claim")
+	b.ReportMetric(s.SettleBatch(), "jobs/settle")
+}
+
+// run runs the pool while f does.
+func run(tb testing.TB, p *worker.Pool, f func()) {
+	tb.Helper()
+	done := make(chan error, 1)
+	go func() { done <- p.Run(context.Background()) }()
+	f()
+	if err := p.Stop(context.Background()); err != nil {
+		tb.Error(err)
+	}
+	if err := <-done; err != nil {
+		tb.Error(err)
+	}
+}
+
+func enqueue(tb testing.TB, q *pawl.Queue, n int) {
+	tb.Helper()
+	for n > 0 {
+		reqs := make([]*pawl.Request, min(n, pawl.MaxBatch))
+		for i := range reqs {
+			reqs[i] = &pawl.Request{Kind: "noop", Payload: []byte(`{"user":7}`), Retention: pawl.DeleteNow}
+		}
+		if _, err := q.EnqueueMany(context.Background(), reqs); err != nil {
+			tb.Fatal(err)
+		}
+		n -= len(reqs)
+	}
+}
+
+// BenchmarkLatency reports the time from Enqueue's call to the handler's in an
+// idle pool of the same process. With SQLite that holds two commits.
+func BenchmarkLatency(b *testing.B) {
+	for _, e := range engines {
+		b.Run(e.name, func(b *testing.B) {
+			started := make(chan time.Time, 1)
+			h := worker.Func(func(context.Context, *pawl.Job) error {
+				started <- time.Now()
+				return nil
+			})
+			q := pawl.New(e.open(b), nil)
+			times := make([]time.Duration, 0, b.N)
+			run(b, worker.New(q, h, nil), func() {
+				for b.Loop() {
+					began := time.Now()
+					enqueue(b, q, 1)
+					times = append(times, (<-started).Sub(began))
+				}
+			})
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
+
+// BenchmarkIdle reports what share of a core a pool with four empty queues
+// takes, in percent, each iteration being a second:
+//
+//	go test -bench Idle -benchtime 10x ./worker
+func BenchmarkIdle(b *testing.B) {
+	for _, e := range engines {
+		b.Run(e.name, func(b *testing.B) {
+			queues := []worker.Queue{{Name: "a"}, {Name: "b"}, {Name: "c"}, {Name: "d"}}
+			h := worker.Func(func(context.Context, *pawl.Job) error { return nil })
+			run(b, worker.New(pawl.New(e.open(b), nil), h, &worker.Options{Queues: queues}), func() {
+				before := cpuTime(b)
+				for b.Loop() {
+					time.Sleep(time.Second) // what is measured is the time in which nothing happens
+				}
+				used := cpuTime(b) - before
+				b.ReportMetric(100*used.Seconds()/b.Elapsed().Seconds(), "%core")
+			})
+		})
+	}
+}
+
+func cpuTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -82,7 +82,7 @@ func TestSchedule(t *testing.T) {
 }
 
 func TestConstantAndFunc(t *testing.T) {
-	if d := pawl.Constant(3 * time.Second).Delay(9, nil); d != 3*time.Second {
+	if d := pawl.Constant(3*time.Second).Delay(9, nil); d != 3*time.Second {
 		t.Errorf("Constant waits %v", d)
 	}
 	if d := pawl.Constant(-1).Delay(1, nil); d != 0 {

@@ -72,6 +72,7 @@ type drain struct {
 	kinds    map[string]*kind
 	fallback *kind
 	ran      []Ran
+	runs     int // of ran, those of a handler
 }
 
 func newDrain(q *pawl.Queue, h Handlers, o *DrainOptions) *drain {
@@ -135,31 +136,46 @@ func (d *drain) run(ctx context.Context, j *pawl.Job) error {
 		d.ran = append(d.ran, Ran{Job: j, Verb: pawl.Skip})
 		return d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Skip, Delay: pawl.SkipDelay(j.Counts.Skips)})
 	}
-	if len(d.ran) >= d.o.MaxRuns {
-		err := fmt.Errorf("worker: Drain ended after %d runs", len(d.ran))
+	if d.runs == d.o.MaxRuns {
+		err := fmt.Errorf("worker: Drain ended after %d runs", d.runs)
 		return errors.Join(err, d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Release}))
 	}
+	d.runs++
 	result, err := call(ctx, k, j)
-	ran := Ran{Job: j, Err: err}
+	if limit := d.q.Options().MaxPayload; err == nil && len(result) > limit {
+		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
+	}
 	if verb, ok := j.SettledInTx(); ok {
-		ran.Verb = verb
-		stored, lookErr := d.q.Get(ctx, ref.Queue, ref.ID)
-		if lookErr != nil && !errors.Is(lookErr, pawl.ErrNotFound) {
+		current, lookErr := d.current(ctx, ref)
+		if !current {
+			d.ran = append(d.ran, Ran{Job: j, Verb: verb, Err: err})
 			return lookErr
 		}
-		if stored == nil || stored.State != pawl.Running || stored.Fence != ref.Fence {
-			d.ran = append(d.ran, ran)
-			return nil
-		}
-		ran.Err = cmp.Or(err, pawl.ErrNotCommitted)
+		err = cmp.Or(err, pawl.ErrNotCommitted)
 	}
-	o := d.outcome(ref, j, k, result, ran.Err)
-	ran.Verb = o.Verb
-	d.ran = append(d.ran, ran)
+	return d.finish(ctx, ref, j, k, result, err)
+}
+
+// current reports whether the claim is the job's current one.
+func (d *drain) current(ctx context.Context, ref pawl.Ref) (bool, error) {
+	stored, err := d.q.Get(context.WithoutCancel(ctx), ref.Queue, ref.ID)
+	if errors.Is(err, pawl.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && stored.State == pawl.Running && stored.Fence == ref.Fence, err
+}
+
+// finish settles what the handler returned and tells the kind.
+func (d *drain) finish(ctx context.Context, ref pawl.Ref, j *pawl.Job, k *kind, result []byte, err error) error {
+	o := pawl.Outcome{Ref: ref, Verb: pawl.Ack, Result: result}
+	if err != nil {
+		o = outcomeOf(ref, j, k, err)
+	}
+	d.ran = append(d.ran, Ran{Job: j, Verb: o.Verb, Err: err})
 	if err := d.settle(ctx, o); err != nil {
 		return err
 	}
-	d.tell(ctx, k, j, o.Verb, ran.Err)
+	d.tell(ctx, k, j, o.Verb, err)
 	return nil
 }
 
@@ -173,16 +189,6 @@ func call(ctx context.Context, k *kind, j *pawl.Job) ([]byte, error) {
 	}
 	var exit []byte
 	return protect(k.run, ctx, j, &exit)
-}
-
-func (d *drain) outcome(ref pawl.Ref, j *pawl.Job, k *kind, result []byte, err error) pawl.Outcome {
-	if limit := d.q.Options().MaxPayload; err == nil && len(result) > limit {
-		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
-	}
-	if err == nil {
-		return pawl.Outcome{Ref: ref, Verb: pawl.Ack, Result: result}
-	}
-	return outcomeOf(ref, j, k, err)
 }
 
 // settle does not end with ctx: what has run is told.

@@ -25,8 +25,9 @@ type fetcher struct {
 	turn   int // which group is asked for first
 	outage outage
 	// pending is a claim whose reply was lost; sent is when it was made first.
-	pending *pawl.ClaimSpec
-	sent    instant
+	pending    *pawl.ClaimSpec
+	sent       instant
+	handedBack bool // ClaimBatch has already seen to it
 }
 
 // fetch claims until the pool stops.
@@ -175,8 +176,11 @@ func (f *fetcher) call(ctx context.Context, spec pawl.ClaimSpec, batch []*run) (
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if len(batch) == 0 {
-		return p.q.ClaimBatch(ctx, spec)
+		c, err := p.q.ClaimBatch(ctx, spec)
+		f.handedBack = err != nil && ctx.Err() != nil // by ClaimBatch itself
+		return c, err
 	}
+	f.handedBack = false
 	p.expire()
 	lost, c, err := p.q.Cycle(ctx, outcomesOf(batch), spec)
 	p.conclude(batch, lost, err)
@@ -202,7 +206,7 @@ func (f *fetcher) broken(spec pawl.ClaimSpec, sent instant, err error) {
 // handBack looks, when the pool stops, for what a claim whose reply was lost
 // has claimed, and releases it.
 func (f *fetcher) handBack(ctx context.Context) {
-	if f.pending == nil {
+	if f.pending == nil || f.handedBack {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, claimGrace)

@@ -182,8 +182,11 @@ func (p *Pool) Run(ctx context.Context) error {
 		p.mu.Unlock()
 		return errRunTwice
 	}
-	p.started = true
+	p.started = !p.stopping
 	p.mu.Unlock()
+	if !p.started {
+		return nil
+	}
 	defer close(p.finished)
 
 	p.base = context.WithoutCancel(ctx)
@@ -205,7 +208,6 @@ func (p *Pool) Stop(ctx context.Context) error {
 	p.requestStop()
 	p.mu.Lock()
 	started := p.started
-	p.started = true // a later Run finds the pool stopped
 	p.mu.Unlock()
 	if !started || ctx.Value(poolKey{}) == p {
 		return nil

@@ -77,13 +77,12 @@ func (p *prepared) query(ctx context.Context, s *statement, args ...any) (*sql.R
 	return stmt.QueryContext(ctx, args...)
 }
 
-// close closes the statements and gives the connection back.
-func (p *prepared) close() error {
+// close closes the statements, on which nothing is open.
+func (p *prepared) close() {
 	for _, stmt := range p.stmts {
-		_ = stmt.Close() // nothing is open on it
+		_ = stmt.Close()
 	}
 	clear(p.stmts)
-	return p.conn.Close()
 }
 
 // pooled runs reads on any connection of a pool, with statements that each

@@ -414,13 +414,15 @@ func (w *writer) letGo() {
 	if w.run == nil {
 		return
 	}
+	w.changes, _ = number(w.ctx, w.run, totalChanges)
+	w.run.close()
+	conn := w.run.conn
 	if w.failed {
-		_ = w.run.conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // so the pool throws it away
 	} else {
-		w.changes, _ = number(w.ctx, w.run, totalChanges)
-		_, _ = number(w.ctx, w.run, &statement{fmt.Sprintf("PRAGMA busy_timeout = %d", w.timeout)})
+		_, _ = conn.ExecContext(w.ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", w.timeout))
 	}
-	_ = w.run.close()
+	_ = conn.Close()
 	w.run = nil
 }
 

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/pawlq/pawl"
@@ -19,10 +20,16 @@ const maxSteps = 1000
 // If op returns an error, because it does not repeat its calls itself, it is
 // run a second time, now without faults, and must succeed. After each run check
 // looks at what is stored.
-func StepSweep(t testing.TB, open func(t testing.TB) pawl.Storage, op func(s pawl.Storage) error, check func(t testing.TB, s pawl.Storage)) {
+func StepSweep(
+	t testing.TB,
+	open func(t testing.TB) pawl.Storage,
+	op func(s pawl.Storage) error,
+	check func(t testing.TB, s pawl.Storage),
+) {
 	t.Helper()
 	for _, after := range []bool{false, true} {
-		for n := 1; step(t, open, op, check, Fault{Err: ErrFault, After: after}, n); n++ {
+		sweep := &stepSweep{open, op, check, after}
+		for n := 1; sweep.step(t, n); n++ {
 			if n == maxSteps {
 				t.Fatalf("the operation still fails at call %d", n)
 			}
@@ -30,37 +37,45 @@ func StepSweep(t testing.TB, open func(t testing.TB) pawl.Storage, op func(s paw
 	}
 }
 
-// step runs op with the nth call failing and reports whether it was reached.
-func step(t testing.TB, open func(t testing.TB) pawl.Storage, op func(s pawl.Storage) error, check func(t testing.TB, s pawl.Storage), fault Fault, n int) (reached bool) {
+// A stepSweep is one direction of a StepSweep: faults before, or after, the
+// effect.
+type stepSweep struct {
+	open  func(t testing.TB) pawl.Storage
+	op    func(s pawl.Storage) error
+	check func(t testing.TB, s pawl.Storage)
+	after bool
+}
+
+// step runs the operation with the nth call failing and reports whether it made
+// that many calls.
+func (w *stepSweep) step(t testing.TB, n int) (reached bool) {
 	t.Helper()
-	failed := make(chan string, 1)
 	scoped(t, func(t testing.TB) {
 		t.Helper()
-		s := open(t)
-		err := op(Wrap(s, func(c Call) Fault {
+		s := w.open(t)
+		var failed atomic.Pointer[string] // the method of the nth call
+		err := w.op(Wrap(s, func(c Call) Fault {
 			if c.N != n || c.Method == Event {
 				return Fault{}
 			}
-			failed <- c.Method
-			return fault
+			failed.Store(&c.Method)
+			return Fault{Err: ErrFault, After: w.after}
 		}))
-		method := ""
-		select {
-		case method = <-failed:
-			reached = true
-		default:
+		method := failed.Load()
+		if reached = method != nil; !reached {
+			if err != nil {
+				t.Fatalf("the operation fails without a fault: %v", err)
+			}
+			w.check(t, s)
+			return
 		}
-		switch {
-		case err != nil && !reached:
-			t.Fatalf("the operation fails without a fault: %v", err)
-		case err != nil:
-			if again := op(s); again != nil {
-				t.Fatalf("call %d (%s) failed, after its effect: %v: the operation failed with %v, and when repeated with %v",
-					n, method, fault.After, err, again)
+		t.Logf("call %d, %s, failed; after its effect: %v; the operation returned %v", n, *method, w.after, err)
+		if err != nil {
+			if again := w.op(s); again != nil {
+				t.Fatalf("repeated without a fault, the operation returned %v", again)
 			}
 		}
-		t.Logf("call %d (%s) failed, after its effect: %v", n, method, fault.After)
-		check(t, s)
+		w.check(t, s)
 	})
 	return reached
 }

@@ -61,6 +61,16 @@ type patientConn struct {
 	impatient bool
 }
 
+// setImpatient makes a connection of ours answer at once that the file is busy.
+func setImpatient(conn *sql.Conn, impatient bool) {
+	_ = conn.Raw(func(c any) error {
+		if c, ok := c.(*patientConn); ok {
+			c.impatient = impatient
+		}
+		return nil
+	})
+}
+
 // BeginTx begins a transaction that has the write lock, unless it is for
 // reading only.
 func (c *patientConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {

@@ -258,6 +258,9 @@ func (s *Store) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkWritable(ctx, conn); err != nil {
+		return err
+	}
 	if s.file, err = fileOf(ctx, run); err != nil {
 		return err
 	}
@@ -272,6 +275,17 @@ func (s *Store) checkSynchronous(ctx context.Context, run reader) error {
 			"have", level, "want", s.o.Synchronous.level(), "file", s.file)
 	}
 	return err
+}
+
+// checkWritable asks for the write lock once. A file that is busy is no reason
+// to wait here: someone can write it.
+func (s *Store) checkWritable(ctx context.Context, conn *sql.Conn) error {
+	setImpatient(conn, true)
+	defer setImpatient(conn, false)
+	if _, err := (plain{conn}).exec(ctx, s.q.lock); err != nil && !isBusy(err) {
+		return err
+	}
+	return nil
 }
 
 // prepareFile puts the file in WAL mode, and a new one in the mode that lets it

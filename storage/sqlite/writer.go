@@ -298,6 +298,9 @@ func pause(waited time.Duration) {
 // takeTurn waits until no InTx of this process writes. The turn is the
 // writer's if any request is left.
 func (w *writer) takeTurn(group []*request) []*request {
+	if len(group) == 0 {
+		return nil
+	}
 	select {
 	case w.s.turn <- struct{}{}:
 		return group
@@ -395,12 +398,7 @@ func (w *writer) connect() error {
 	if err != nil {
 		return err
 	}
-	if w.s.own {
-		_ = conn.Raw(func(c any) error {
-			c.(*patientConn).impatient = true // it is never given back
-			return nil
-		})
-	}
+	setImpatient(conn, true) // for good: a connection of ours is never given back
 	w.failed = false
 	w.run = newPrepared(conn)
 	if w.timeout, err = number(w.ctx, w.run, busyTimeout); err == nil {

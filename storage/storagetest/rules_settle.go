@@ -111,7 +111,9 @@ func settleTwiceInCall(w *world) {
 	gone, stays := pawl.Outcome{Ref: jobs[0].Ref, Verb: pawl.Ack}, pawl.Outcome{Ref: jobs[1].Ref, Verb: pawl.Nack}
 	other := stays
 	other.Verb = pawl.Ack
-	w.same("lost refs", w.settle(gone, stays, gone, stays, other), []pawl.Ref{other.Ref})
+	never := gone
+	never.Verb = pawl.Nack
+	w.same("lost refs", w.settle(gone, stays, never, gone, stays, other, gone), []pawl.Ref{never.Ref, other.Ref})
 	w.gone(id)
 	if n := w.job(kept).Counts.Retries; n != 1 {
 		w.Fatalf("Counts.Retries is %d after one nack given twice, want 1", n)

@@ -90,19 +90,25 @@ func (p *pair) transition(before *record, v tableVerb, q pawl.Request) {
 		}
 	}
 	p.fenceEnded(ref)
-	p.keyHeld(queueA, "k")
+	if q.UniqueKey != "" {
+		p.keyHeld(queueA, q.UniqueKey)
+	}
 }
 
-// fenceEnded tries the old ref with every verb, unless it is still current.
+// fenceEnded tries the old ref with every verb, unless it is still current. It
+// uses few calls, since it runs thousands of times.
 func (p *pair) fenceEnded(ref pawl.Ref) {
 	p.Helper()
 	r := p.m.jobs[ref.ID]
 	if ref.Fence == 0 || r != nil && r.current(ref) {
 		return
 	}
-	for v := pawl.Ack; v <= pawl.Skip; v++ {
-		p.settle(pawl.Outcome{Ref: ref, Verb: v, Error: "late", Result: []byte("late")})
-		p.settle(pawl.Outcome{Ref: ref, Verb: v, Error: "late", Repeat: true})
+	for _, repeat := range []bool{false, true} {
+		var late []pawl.Outcome
+		for v := pawl.Ack; v <= pawl.Skip; v++ {
+			late = append(late, pawl.Outcome{Ref: ref, Verb: v, Error: "late", Repeat: repeat})
+		}
+		p.settle(late...)
 	}
 	p.extend(pawl.Renewal{Ref: ref, Lease: time.Hour, Progress: &pawl.Progress{Percent: 1}})
 	p.verify("after late settles with an old fence")

@@ -269,6 +269,7 @@ func TestGuiltyOutcome(t *testing.T) {
 					f.enqueue(&pawl.Request{})
 					rest(time.Second)
 				}
+				rest(2 * time.Second)
 				j := f.wantState(guilty, pawl.Scheduled, pawl.ReasonRetry)
 				if len(j.Failures) != 1 || !strings.Contains(j.Failures[0].Error, guilt.Error()) {
 					t.Errorf("failures %v", j.Failures)

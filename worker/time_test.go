@@ -90,7 +90,7 @@ func TestNoTimeout(t *testing.T) {
 		id := f.enqueue(&pawl.Request{Timeout: pawl.NoTimeout})
 		rest(3*time.Hour + time.Second)
 		j := f.wantState(id, pawl.Completed, "")
-		if j.Counts.Rescues != 0 || j.Counts.Extends < 3*60*60/10 {
+		if j.Counts.Rescues != 0 || j.Counts.Extends < 1000 {
 			t.Errorf("counts %+v", j.Counts)
 		}
 		f.stop()

@@ -424,7 +424,7 @@ func name(i int, names ...string) string {
 func (r *Request) Validate() error {
 	switch {
 	case r.Err != nil:
-		return fmt.Errorf("pawl: request of kind %q: %w", r.Kind, r.Err)
+		return fmt.Errorf("%w: request of kind %q: %w", ErrInvalid, r.Kind, r.Err)
 	case r.ID == ID{}:
 		return &InvalidError{"ID", "set"}
 	case !text.IsName(r.Queue, MaxNameLen):

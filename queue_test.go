@@ -162,7 +162,7 @@ func TestInvalidBatches(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "test", Err: broken}); !errors.Is(err, broken) {
+	if _, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "test", Err: broken}); !errors.Is(err, broken) || !errors.Is(err, pawl.ErrInvalid) {
 		t.Errorf("Request.Err came back as %v", err)
 	}
 	if receipts, err := q.EnqueueMany(t.Context(), nil); err != nil || len(receipts) != 0 {

@@ -32,8 +32,12 @@ func newConnector(dsn string, turn chan struct{}, done func()) (*connector, erro
 func (c *connector) Driver() driver.Driver { return c.driver }
 
 // Connect implements driver.Connector.
-func (c *connector) Connect(context.Context) (driver.Conn, error) {
-	conn, err := c.driver.Open(c.dsn)
+func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	var conn driver.Conn
+	err := untilFree(ctx, func() (err error) {
+		conn, err = c.driver.Open(c.dsn)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -35,15 +35,18 @@ func Migrate(ctx context.Context, db *sql.DB, o *Options) error {
 	if err != nil {
 		return err
 	}
-	conn, err := db.Conn(ctx)
-	if err != nil {
-		return explain("migrate", err)
-	}
-	defer conn.Close()
-	if err := prepareFile(ctx, plain{conn}); err != nil {
-		return explain("migrate", err)
-	}
-	return explain("migrate", migrate(ctx, plain{conn}, f.Prefix, Migrations()))
+	err = untilFree(ctx, func() error {
+		conn, err := db.Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if err := prepareFile(ctx, plain{conn}); err != nil {
+			return err
+		}
+		return migrate(ctx, plain{conn}, f.Prefix, Migrations())
+	})
+	return explain("migrate", err)
 }
 
 // migrate runs the steps that the schema lacks, all in one transaction.
@@ -55,11 +58,8 @@ func migrate(ctx context.Context, run plain, prefix string, steps fs.FS) error {
 	if have, err := schemaVersion(ctx, run, prefix); err != nil || have == want {
 		return err // without the write lock: the file may be in use for hours
 	}
-	if err := untilFree(ctx, func() error {
-		_, err := run.exec(ctx, begin)
-		return err
-	}); err != nil {
-		return err
+	if _, err := run.exec(ctx, begin); err != nil {
+		return err // busy: the caller tries again
 	}
 	// What was begun is ended, or the connection goes back to its pool inside
 	// a transaction.

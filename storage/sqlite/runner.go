@@ -108,14 +108,12 @@ func (p *pooled) get(ctx context.Context, s *statement) (*sql.Stmt, error) {
 	return stmt, err
 }
 
-func (p *pooled) query(ctx context.Context, s *statement, args ...any) (*sql.Rows, error) {
-	stmt, err := p.get(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	var rows *sql.Rows
-	err = untilFree(ctx, func() (err error) {
-		rows, err = stmt.QueryContext(ctx, args...)
+func (p *pooled) query(ctx context.Context, s *statement, args ...any) (rows *sql.Rows, err error) {
+	err = untilFree(ctx, func() error {
+		stmt, err := p.get(ctx, s)
+		if err == nil {
+			rows, err = stmt.QueryContext(ctx, args...)
+		}
 		return err
 	})
 	return rows, err

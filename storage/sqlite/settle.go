@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -30,12 +31,14 @@ func outcomeBytes(outcomes []pawl.Outcome) int {
 }
 
 func (b *batch) settle(outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
+	var refused []int
 	for i := range outcomes {
 		ok, err := b.settleOne(&outcomes[i])
 		if err != nil {
 			return nil, err
 		}
-		if !ok && !settledBefore(outcomes[:i], &outcomes[i], lost) {
+		if !ok && !settledBefore(outcomes[:i], refused, &outcomes[i]) {
+			refused = append(refused, i)
 			lost = append(lost, outcomes[i].Ref)
 		}
 	}
@@ -44,16 +47,11 @@ func (b *batch) settle(outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
 
 // settledBefore reports whether the same call has settled the claim with the
 // same verb already, and the record went with that.
-func settledBefore(before []pawl.Outcome, o *pawl.Outcome, lost []pawl.Ref) bool {
-	for _, ref := range lost {
-		if ref.ID == o.Ref.ID && ref.Fence == o.Ref.Fence {
-			return false
-		}
-	}
+func settledBefore(before []pawl.Outcome, refused []int, o *pawl.Outcome) bool {
 	for i := range before {
 		p := &before[i]
-		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence {
-			return p.Verb == o.Verb
+		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence && p.Verb == o.Verb && !slices.Contains(refused, i) {
+			return true
 		}
 	}
 	return false

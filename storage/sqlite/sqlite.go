@@ -209,6 +209,9 @@ func dsn(path string, sync Synchronous) string {
 // it is not. The Store keeps one connection for itself while it is open; if
 // the pool has only one, it takes and gives back that one for each commit.
 // Close leaves db open.
+//
+// The driver mattn/go-sqlite3 does not sync each commit unless told to: open
+// its databases with "_sync=2", or expect only [Normal].
 func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 	f, err := o.filled()
 	if err != nil {
@@ -230,7 +233,7 @@ func newStore(o *Options) *Store {
 }
 
 func (s *Store) start(ctx context.Context) error {
-	if err := s.setUp(ctx); err != nil {
+	if err := untilFree(ctx, func() error { return s.setUp(ctx) }); err != nil {
 		return explain("open", err)
 	}
 	s.reader = newPooled(s.db)
@@ -298,14 +301,10 @@ func prepareFile(ctx context.Context, run plain) error {
 	if err != nil {
 		return err
 	}
-	var mode string
-	err = untilFree(ctx, func() (err error) {
-		if mode, err = text(ctx, run, journalMode); err != nil || mode == "wal" {
-			return err
-		}
+	mode, err := text(ctx, run, journalMode)
+	if err == nil && mode != "wal" {
 		mode, err = text(ctx, run, setJournalMode)
-		return err
-	})
+	}
 	if err == nil && mode != "wal" {
 		err = fmt.Errorf("%w: it stays %q", ErrNoWAL, mode)
 	}

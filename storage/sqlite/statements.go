@@ -6,8 +6,8 @@ import (
 )
 
 // A statement is one SQL text. Each begins with a comment that names the
-// indexes it must use, or says "rowid" for a search by seq; a test holds the
-// query planner to it.
+// indexes it must use, says "rowid" for a search by seq, and "sort" if no index
+// gives the order; a test holds the query planner to it.
 type statement struct{ text string }
 
 // insertSizes are the numbers of rows of the prepared inserts. 100 rows are as
@@ -137,7 +137,7 @@ func (q *statements) writes() {
 			WHERE state = 2 AND queue = ?6 AND (start_before = 0 OR start_before > ?1)
 			ORDER BY rank, at, seq LIMIT ?7)
 		RETURNING ` + claimColumns)
-	q.claimedBy = q.add(`-- pawl_job_place
+	q.claimedBy = q.add(`-- pawl_job_place, sort
 		SELECT ` + recordColumns + ` FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 3 AND queue = ?1 AND token = ?2 ORDER BY priority, run_at, seq LIMIT ?3`)
 	q.nextDue = q.add(`-- pawl_job_place
@@ -284,7 +284,7 @@ func (q *statements) reads() {
 		ORDER BY rank, at, seq LIMIT ?6`)
 	// Running jobs are ordered by claim, which no index has: they are as many
 	// as there are workers at most, and the sort keeps only a page of them.
-	q.running = q.add(`-- pawl_job_place
+	q.running = q.add(`-- pawl_job_place, sort
 		SELECT ` + recordColumns + ` FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = ?1 AND queue = ?2 AND (claimed_at, seq) > (?4, ?5) AND ?3 = ?3
 		ORDER BY claimed_at, seq LIMIT ?6`)

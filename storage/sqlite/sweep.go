@@ -211,8 +211,14 @@ func (b *batch) giveSpaceBack() (more bool, err error) {
 	if err != nil || mode != autoVacuumIncremental {
 		return false, err
 	}
-	_, err = column[int64](b.ctx, b.run, giveBack) // one row a page, and all are to be read
-	return free-vacuumStep > vacuumSlack, err
+	rows, err := b.run.query(b.ctx, giveBack)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	for rows.Next() { // an empty row a page: it stops when they are not read
+	}
+	return free-vacuumStep > vacuumSlack, rows.Err()
 }
 
 // autoVacuumIncremental is what PRAGMA auto_vacuum says of a file that gives

@@ -15,6 +15,8 @@ import (
 // TestStorage is a whole test of a storage by the contract.
 func TestStorage(t *testing.T) { storagetest.Run(t, harness()) }
 
+func BenchmarkStorage(b *testing.B) { storagetest.Bench(b, harness()) }
+
 // harness makes storages for the tests of the contract.
 func harness() storagetest.Harness {
 	return storagetest.Harness{

@@ -204,3 +204,72 @@ func TestInTxWakes(t *testing.T) {
 		named = (<-events).Queue == "default"
 	}
 }
+
+// InTx on the program's own database, whose transactions are deferred, has the
+// write lock from its begin all the same.
+func TestInTxOnCallersDB(t *testing.T) {
+	path := t.TempDir() + "/jobs.db"
+	db := sqlDB(t, path, "")
+	s, err := sqlite.New(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	other := openAt(t, path, nil)
+	enqueued := make(chan error, 1)
+	err = s.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		var n int
+		if err := tx.QueryRow("SELECT count(*) FROM pawl_job").Scan(&n); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			_, err := other.Enqueue(ctx, requests(1))
+			enqueued <- err
+		}()
+		waitFor(t, func() bool { return sqlite.InHand(other) })
+		cancel()
+		if err := <-enqueued; !errors.Is(err, context.Canceled) {
+			t.Errorf("someone else wrote meanwhile: %v", err)
+		}
+		_, err := w.Enqueue(t.Context(), requests(1))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := count(t, s); c.Ready != 1 {
+		t.Errorf("%d jobs, want 1", c.Ready)
+	}
+	// It waits for others until its context ends.
+	if err := other.InTx(t.Context(), func(*sql.Tx, pawl.Writer) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		err := s.InTx(ctx, func(*sql.Tx, pawl.Writer) error { return nil })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want context.DeadlineExceeded", err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A transaction that only reads waits for nobody.
+func TestReadOnlyTx(t *testing.T) {
+	s := open(t, nil)
+	if err := s.InTx(t.Context(), func(*sql.Tx, pawl.Writer) error {
+		tx, err := s.DB().BeginTx(t.Context(), &sql.TxOptions{ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback()
+		var n int
+		return tx.QueryRow("SELECT count(*) FROM pawl_job").Scan(&n)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if s.DB().Driver() == nil {
+		t.Error("no driver")
+	}
+}

@@ -291,7 +291,7 @@ func (w *writer) begin(group []*request) []*request {
 
 // pause sleeps between two attempts to take the write lock.
 func pause(waited time.Duration) {
-	d := min(busyPause+waited/16, busyPauseMax)
+	d := min(busyPause+waited/128, busyPauseMax)
 	time.Sleep(d + rand.N(2*d))
 }
 

@@ -69,7 +69,7 @@ func (s *reference) clone() *model {
 	return s.m.clone()
 }
 
-func otherMutants() []mutant {
+func enqueueMutants() []mutant {
 	return []mutant{
 		{"enqueue is not atomic", func(s *reference) pawl.Storage {
 			b := breaking(s)
@@ -112,6 +112,11 @@ func otherMutants() []mutant {
 			}
 			return b
 		}, []string{"rules/unique until final", "table/running (claimed) × enqueue of the same key", "model/random"}},
+	}
+}
+
+func changeMutants() []mutant {
+	return []mutant{
 		{"kick ignores the key", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.change = func(ctx context.Context, c pawl.Change) ([]pawl.Changed, error) {
@@ -142,6 +147,11 @@ func otherMutants() []mutant {
 			}
 			return b
 		}, []string{"rules/extend returns what is lost", "rules/change ends the fence", "table/completed (acked) × extend", "model/random"}},
+	}
+}
+
+func readMutants() []mutant {
+	return []mutant{
 		{"a page repeats a job", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			last := map[string]*pawl.Job{}
@@ -192,6 +202,11 @@ func otherMutants() []mutant {
 			}
 			return b
 		}, []string{"rules/count tells retrying jobs"}},
+	}
+}
+
+func callMutants() []mutant {
+	return []mutant{
 		{"a context that is over is ignored", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.claim = func(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {

@@ -105,5 +105,7 @@ func (s *reference) inside(f func(m *model, now time.Time)) {
 }
 
 func mutants() []mutant {
-	return slices.Concat(settleMutants(), claimMutants(), sweepMutants(), otherMutants())
+	return slices.Concat(
+		settleMutants(), claimMutants(), sweepMutants(), enqueueMutants(), changeMutants(), readMutants(), callMutants(),
+	)
 }

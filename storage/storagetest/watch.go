@@ -15,7 +15,49 @@ const eventTimeout = 10 * time.Second
 func (w *world) patience() time.Duration { return or(w.h.patience, eventTimeout) }
 
 func watchCases() []testCase {
-	cases := []testCase{
+	cases := append(readyCases(), []testCase{
+		{
+			name: "ended after cancel",
+			says: "EventEnded names a claim that was ended by someone other than its worker: after a running job was canceled.",
+			run: func(w *world) {
+				w.add(pawl.Request{})
+				ref := w.claimOne().Ref
+				w.awaits(w.s, pawl.EventEnded, func() pawl.Ref { w.changed(pawl.Cancel, ref.ID); return ref })
+			},
+		},
+		{
+			name: "paused",
+			says: "EventPaused tells that the queue was paused.",
+			run: func(w *world) {
+				w.awaits(w.s, pawl.EventPaused, func() pawl.Ref { w.pause(queueA, true); return pawl.Ref{} })
+			},
+		},
+		{
+			name: "ready at another handle",
+			says: "EventReady reaches the watchers of other processes.",
+			run: func(w *world) {
+				other := w.h.Reopen(w, w.s, w.clock.Now)
+				w.awaits(other, pawl.EventReady, func() pawl.Ref { w.add(pawl.Request{}); return pawl.Ref{} })
+			},
+			needs: func(h traits) bool { return h.watches && h.reopens() },
+		},
+		{
+			name: "watch ends with its context", alone: true,
+			says: "Watch calls f until ctx ends, returns then, and leaves no goroutine.",
+			run:  watchEnds,
+		},
+	}...)
+	for i := range cases {
+		if cases[i].needs == nil {
+			cases[i].needs = traits.watchesIt
+		}
+	}
+	return cases
+}
+
+// readyCases are what makes jobs claimable.
+func readyCases() []testCase {
+	return []testCase{
 		{
 			name: "ready after enqueue",
 			says: "EventReady tells that jobs can be claimed: after Enqueue.",
@@ -67,43 +109,7 @@ func watchCases() []testCase {
 				w.awaits(w.s, pawl.EventReady, func() pawl.Ref { w.pause(queueA, false); return pawl.Ref{} })
 			},
 		},
-		{
-			name: "ended after cancel",
-			says: "EventEnded names a claim that was ended by someone other than its worker: after a running job was canceled.",
-			run: func(w *world) {
-				w.add(pawl.Request{})
-				ref := w.claimOne().Ref
-				w.awaits(w.s, pawl.EventEnded, func() pawl.Ref { w.changed(pawl.Cancel, ref.ID); return ref })
-			},
-		},
-		{
-			name: "paused",
-			says: "EventPaused tells that the queue was paused.",
-			run: func(w *world) {
-				w.awaits(w.s, pawl.EventPaused, func() pawl.Ref { w.pause(queueA, true); return pawl.Ref{} })
-			},
-		},
-		{
-			name: "ready at another handle",
-			says: "EventReady reaches the watchers of other processes.",
-			run: func(w *world) {
-				other := w.h.Reopen(w, w.s, w.clock.Now)
-				w.awaits(other, pawl.EventReady, func() pawl.Ref { w.add(pawl.Request{}); return pawl.Ref{} })
-			},
-			needs: func(h traits) bool { return h.watches && h.reopens() },
-		},
-		{
-			name: "watch ends with its context", alone: true,
-			says: "Watch calls f until ctx ends, returns then, and leaves no goroutine.",
-			run:  watchEnds,
-		},
 	}
-	for i := range cases {
-		if cases[i].needs == nil {
-			cases[i].needs = traits.watchesIt
-		}
-	}
-	return cases
 }
 
 // A watch is a running Watch of a storage.

@@ -1,4 +1,4 @@
-//go:build cgo
+//go:build cgo && !race
 
 package sqlite_test
 
@@ -16,7 +16,8 @@ import (
 	"github.com/pawlq/pawl/storage/storagetest"
 )
 
-// The contract on the C driver, in the caller's own *sql.DB.
+// The contract on the C driver, in the caller's own *sql.DB. It is not run with the
+// race detector, which sees the same Go code with the other driver.
 func TestStorageCgo(t *testing.T) {
 	open := func(t testing.TB, path string, clock func() time.Time) pawl.Storage {
 		db := openCgo(t, path)

@@ -30,52 +30,67 @@ func outcomeBytes(outcomes []pawl.Outcome) int {
 	return n
 }
 
+// verdict is what became of one outcome.
+type verdict int
+
+const (
+	refused  verdict = iota // the claim is no longer current
+	missing                 // and there is no such job
+	applied                 // the job has moved
+	repeated                // it had before
+)
+
 func (b *batch) settle(outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
-	var refused []int
+	var idle []int // outcomes that moved nothing
 	for i := range outcomes {
-		ok, err := b.settleOne(&outcomes[i])
+		v, err := b.settleOne(&outcomes[i])
 		if err != nil {
 			return nil, err
 		}
-		if !ok && !settledBefore(outcomes[:i], refused, &outcomes[i]) {
-			refused = append(refused, i)
+		if v == missing && (outcomes[i].Repeat || removedBy(outcomes[:i], idle, &outcomes[i])) {
+			v = repeated
+		}
+		if v != applied {
+			idle = append(idle, i)
+		}
+		if v == refused || v == missing {
 			lost = append(lost, outcomes[i].Ref)
 		}
 	}
 	return lost, nil
 }
 
-// settledBefore reports whether the same call has settled the claim with the
-// same verb already, and the record went with that.
-func settledBefore(before []pawl.Outcome, refused []int, o *pawl.Outcome) bool {
+// removedBy reports whether the same outcome, earlier in the same call, has
+// removed the job.
+func removedBy(before []pawl.Outcome, idle []int, o *pawl.Outcome) bool {
 	for i := range before {
 		p := &before[i]
-		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence && p.Verb == o.Verb && !slices.Contains(refused, i) {
+		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence && p.Verb == o.Verb && !slices.Contains(idle, i) {
 			return true
 		}
 	}
 	return false
 }
 
-// settleOne settles one claim and reports whether it was, or had been before.
-func (b *batch) settleOne(o *pawl.Outcome) (bool, error) {
+func (b *batch) settleOne(o *pawl.Outcome) (verdict, error) {
 	if o.Verb == pawl.Ack && o.Ref.Locator > 0 && len(o.Result) <= apartSize {
 		ok, err := b.ackAtOnce(o)
 		if ok || err != nil {
-			return ok, err
+			return applied, err
 		}
 	}
 	r, err := b.find(o.Ref.ID, seqOf(o.Ref.Locator))
-	if err != nil {
-		return false, err
-	}
 	switch {
+	case err != nil:
+		return refused, err
 	case r == nil:
-		return o.Repeat, nil
+		return missing, nil
 	case r.state == pawl.Running && r.fence == o.Ref.Fence:
-		return true, b.settleRecord(r, o)
+		return applied, b.settleRecord(r, o)
+	case o.Ref.Fence != 0 && r.lastFence == o.Ref.Fence && r.lastVerb == o.Verb:
+		return repeated, nil
 	}
-	return r.lastFence == o.Ref.Fence && r.lastVerb == o.Verb, nil
+	return refused, nil
 }
 
 // The locator of a claim is the row number, and a bit that says that the

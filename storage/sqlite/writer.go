@@ -32,6 +32,9 @@ const (
 	// sharedPoll multiplies the poll interval if the pool has no connection
 	// for the writer alone.
 	sharedPoll = 10
+	// quietPolls looks in vain make the interval quietFactor times as long.
+	quietPolls  = 200
+	quietFactor = 4
 )
 
 // class orders the requests of a group: what ends or keeps claims goes first,
@@ -89,6 +92,7 @@ type writer struct {
 	timeout int64 // busy_timeout that run came with
 	grace   grace
 	failed  bool // the connection is to be replaced
+	quiet   int  // polls since anything has happened
 }
 
 // do runs a request in the next commit and waits for it. If ctx ends before
@@ -178,16 +182,23 @@ func (w *writer) next() (group []*request, more bool) {
 		case <-w.wake:
 			timer.Stop()
 		case <-timer.C:
+			w.quiet++
 			return nil, true
 		}
 	}
 }
 
+// pollInterval is the time between two looks; it is longer when nothing has
+// happened for some time, so that an idle process costs little.
 func (w *writer) pollInterval() time.Duration {
+	d := w.s.o.PollInterval
 	if w.s.shared() {
-		return sharedPoll * w.s.o.PollInterval
+		d *= sharedPoll
 	}
-	return w.s.o.PollInterval
+	if w.quiet >= quietPolls {
+		d *= quietFactor
+	}
+	return d
 }
 
 func (w *writer) take() (group []*request, closing bool) {
@@ -263,8 +274,8 @@ func alive(group []*request) []*request {
 // begin takes the write lock for those requests of the group whose context
 // lasts until then, and returns them. The others are finished.
 func (w *writer) begin(group []*request) []*request {
-	started := time.Now()
-	if group = w.takeTurn(group); len(group) == 0 {
+	var held time.Time // since when it is known that others hold the file
+	if group, held = w.takeTurn(group); len(group) == 0 {
 		return nil
 	}
 	for ; len(group) > 0; group = alive(group) {
@@ -273,7 +284,7 @@ func (w *writer) begin(group []*request) []*request {
 			_, err = w.run.exec(w.ctx, begin)
 		}
 		if err == nil {
-			w.began(time.Since(started))
+			w.began(held)
 			return group
 		}
 		if !isBusy(err) && !errors.Is(err, context.DeadlineExceeded) {
@@ -283,7 +294,10 @@ func (w *writer) begin(group []*request) []*request {
 			}
 			break
 		}
-		pause(time.Since(started))
+		if held.IsZero() {
+			held = time.Now()
+		}
+		pause(time.Since(held))
 	}
 	w.endTurn()
 	return nil
@@ -295,28 +309,29 @@ func pause(waited time.Duration) {
 	time.Sleep(d + rand.N(2*d))
 }
 
-// takeTurn waits until no InTx of this process writes. The turn is the
-// writer's if any request is left.
-func (w *writer) takeTurn(group []*request) []*request {
+// takeTurn waits until no transaction of this process writes, and says since
+// when one did. The turn is the writer's if any request is left.
+func (w *writer) takeTurn(group []*request) (left []*request, held time.Time) {
 	if len(group) == 0 {
-		return nil
+		return nil, held
 	}
 	select {
 	case w.s.turn <- struct{}{}:
-		return group
+		return group, held
 	default:
 	}
+	held = time.Now()
 	tick := time.NewTicker(lookAround)
 	defer tick.Stop()
 	for len(group) > 0 {
 		select {
 		case w.s.turn <- struct{}{}:
-			return group
+			return group, held
 		case <-tick.C:
 			group = alive(group)
 		}
 	}
-	return nil
+	return nil, held
 }
 
 func (w *writer) endTurn() {
@@ -326,9 +341,10 @@ func (w *writer) endTurn() {
 	<-w.s.turn
 }
 
-// began notes what follows from having the write lock.
-func (w *writer) began(waited time.Duration) {
-	if waited >= graceWait {
+// began notes what follows from having the write lock, which others had held
+// since then, if at all.
+func (w *writer) began(held time.Time) {
+	if waited := time.Since(held); !held.IsZero() && waited >= graceWait {
 		now := w.s.now()
 		w.grace = grace{from: now - waited.Microseconds(), to: now}
 	}
@@ -354,6 +370,7 @@ func (w *writer) try(group []*request) (errs []error, err error) {
 		}
 		return nil, err
 	}
+	w.quiet = 0
 	w.s.watch.publish(b)
 	if last := group[len(group)-1]; last.class == classSweep {
 		w.shrinkWAL()
@@ -453,6 +470,7 @@ func (w *writer) look() {
 		changes, _ = number(w.ctx, w.run, totalChanges)
 	}
 	if version != w.version || changes != w.changes {
+		w.quiet = 0
 		w.version, w.changes = version, changes
 		w.s.watch.send(pawl.Event{Kind: pawl.EventReady})
 	}

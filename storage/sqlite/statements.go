@@ -21,20 +21,22 @@ type statements struct {
 
 	insert [len(insertSizes)]*statement
 
+	// settings
 	version, fence, setFence, lock, paused, pause, resume *statement
-
-	promote, promoteAll, expired, claim, claimedBy, nextDue *statement
-
-	ackKeep, ackDelete, extend, release, save, remove          *statement
-	bySeq, byID, holder, inserted, depth                       *statement
-	leastUrgent, nextScheduled, savePayload, dropPayload       *statement
-	saveResult, dropResult, addFailure, trimFailures           *statement
-	setPayload, setResult, clearHeld                           *statement
-	expiredLeases, purge, oldBuried, excessBuried, countBuried *statement
-	nextScheduledAny, nextLease, nextExpiry, nextPurge         *statement
-	nextBuried                                                 *statement
-	full, payload, result, failures                            *statement
-	count, countReady, retrying, nextQueue, page, running      *statement
+	// claims
+	promote, expired, claim, claimedBy, nextDue *statement
+	// settles
+	ackKeep, ackDelete, extend, release, save, remove *statement
+	// finds
+	bySeq, byID, holder, inserted, depth, leastUrgent, nextScheduled *statement
+	// blobs
+	savePayload, dropPayload, setPayload, saveResult, dropResult, setResult, addFailure, trimFailures *statement
+	// sweeps
+	promoteAll, expiredLeases, purge, oldBuried, excessBuried, countBuried *statement
+	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge         *statement
+	// reads
+	full, payload, result, failures                       *statement
+	count, countReady, retrying, nextQueue, page, running *statement
 }
 
 // recordColumns are the columns of a record, in the order of record.fields.
@@ -66,7 +68,11 @@ func newStatements(prefix string) *statements {
 	for i, n := range insertSizes {
 		q.insert[i] = q.insertRows(n)
 	}
-	q.writes()
+	q.settings()
+	q.claims()
+	q.settles()
+	q.finds()
+	q.blobs()
 	q.sweeps()
 	q.reads()
 	return q
@@ -104,7 +110,7 @@ func (q *statements) insertRows(n int) *statement {
 	return q.add(b.String())
 }
 
-func (q *statements) writes() {
+func (q *statements) settings() {
 	q.version = q.add(`-- rowid
 		SELECT version FROM pawl_meta WHERE one = 1`)
 	q.fence = q.add(`-- rowid
@@ -120,7 +126,9 @@ func (q *statements) writes() {
 		INSERT INTO pawl_queue (name, paused) VALUES (?1, 1) ON CONFLICT (name) DO UPDATE SET paused = 1`)
 	q.resume = q.add(`-- PRIMARY KEY
 		DELETE FROM pawl_queue WHERE name = ?1`)
+}
 
+func (q *statements) claims() {
 	q.promote = q.add(`-- pawl_job_place, rowid
 		UPDATE pawl_job SET state = 2, rank = priority WHERE seq IN (
 			SELECT seq FROM pawl_job INDEXED BY pawl_job_place
@@ -143,7 +151,9 @@ func (q *statements) writes() {
 	q.nextDue = q.add(`-- pawl_job_place
 		SELECT at FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 1 AND queue = ?1 AND rank = 0 ORDER BY at LIMIT 1`)
+}
 
+func (q *statements) settles() {
 	q.ackKeep = q.add(`-- rowid
 		UPDATE pawl_job SET state = 4, at = ?1, fence = 0, last_fence = ?3, last_verb = 1,
 			purge_at = ?1 + retention, held = 0, result = ?5
@@ -165,7 +175,9 @@ func (q *statements) writes() {
 		WHERE seq = ?1`)
 	q.remove = q.add(`-- rowid
 		DELETE FROM pawl_job WHERE seq = ?1`)
+}
 
+func (q *statements) finds() {
 	q.bySeq = q.add(`-- rowid
 		SELECT ` + recordColumns + ` FROM pawl_job WHERE seq = ?1 AND id = ?2`)
 	q.byID = q.add(`-- pawl_job_id
@@ -185,7 +197,9 @@ func (q *statements) writes() {
 	q.nextScheduled = q.add(`-- pawl_job_place
 		SELECT ` + recordColumns + ` FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 1 AND queue = ?1 AND rank = 0 ORDER BY at, seq LIMIT 1`)
+}
 
+func (q *statements) blobs() {
 	q.savePayload = q.add(`-- no search
 		INSERT INTO pawl_payload (seq, data) VALUES (?1, ?2) ON CONFLICT (seq) DO UPDATE SET data = ?2`)
 	q.dropPayload = q.add(`-- rowid

@@ -168,7 +168,8 @@ func (p *Pool) handBackStale(now instant) {
 			g.ready.pop()
 			p.stats.Prefetched--
 			p.hand(oldest, pawl.Release)
+			g.duration = max(g.duration, holdLimit) // so much for the average
+			p.announce(g)
 		}
 	}
-	p.callSettler()
 }

@@ -23,6 +23,7 @@ const claimGrace = time.Second
 type fetcher struct {
 	p      *Pool
 	turn   int // which group is asked for first
+	most   int // how many jobs in a claim
 	outage outage
 	// pending is a claim whose reply was lost; sent is when it was made first.
 	pending    *pawl.ClaimSpec
@@ -32,7 +33,7 @@ type fetcher struct {
 
 // fetch claims until the pool stops.
 func (p *Pool) fetch(ctx context.Context) {
-	f := &fetcher{p: p}
+	f := &fetcher{p: p, most: pawl.MaxStep}
 	for {
 		spec, wait, stopping := f.plan()
 		switch {
@@ -112,7 +113,7 @@ func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
 		if g.dry {
 			continue
 		}
-		g.asked = min(g.want(), pawl.MaxStep-spec.Max)
+		g.asked = min(g.want(), f.most-spec.Max)
 		if g.asked == 0 {
 			continue
 		}
@@ -152,14 +153,18 @@ func (f *fetcher) claim(ctx context.Context, spec pawl.ClaimSpec) {
 	p := f.p
 	var batch []*run
 	if p.cycles && !p.opts.SettleNow {
-		batch = p.takeDone()
+		batch = p.takeForClaim()
 	}
 	sent := p.now()
 	if f.pending != nil {
 		sent = f.sent
 	}
 	c, err := f.call(ctx, spec, batch)
-	if err != nil && len(c.Jobs) == 0 {
+	switch {
+	case err == nil, len(c.Jobs) > 0:
+	case len(batch) > 0 && errors.Is(err, pawl.ErrInvalid):
+		return // an outcome was at fault, and nothing was claimed
+	default:
 		f.broken(spec, sent, err)
 		return
 	}
@@ -168,7 +173,24 @@ func (f *fetcher) claim(ctx context.Context, spec pawl.ClaimSpec) {
 		f.pending = nil
 		p.renewRecovered(ctx, c.Jobs, spec, &sent)
 	}
-	p.takeIn(f, c, spec, sent)
+	f.pace(c.Jobs, p.now().sub(sent))
+	p.takeIn(c, spec, sent)
+}
+
+// pace makes claims smaller that take a good part of the leases that they
+// bring, since on a storage that slow all of them could end before they start.
+func (f *fetcher) pace(jobs []*pawl.Job, took time.Duration) {
+	lease := f.p.opts.Lease
+	for _, j := range jobs {
+		if j.Lease > 0 {
+			lease = min(lease, j.Lease)
+		}
+	}
+	if took > lease/8 {
+		f.most = max(min(f.most, len(jobs))/2, 1)
+	} else {
+		f.most = min(2*f.most, pawl.MaxStep)
+	}
 }
 
 func (f *fetcher) call(ctx context.Context, spec pawl.ClaimSpec, batch []*run) (pawl.Claimed, error) {
@@ -189,13 +211,8 @@ func (f *fetcher) call(ctx context.Context, spec pawl.ClaimSpec, batch []*run) (
 
 // broken notes that the claim failed and may have had its effect.
 func (f *fetcher) broken(spec pawl.ClaimSpec, sent instant, err error) {
-	if errors.Is(err, pawl.ErrInvalid) {
-		// Nothing was claimed; an outcome in the same call was at fault.
-		f.pending = nil
-	} else {
-		spec.Repeat = true
-		f.pending, f.sent = &spec, sent
-	}
+	spec.Repeat = true
+	f.pending, f.sent = &spec, sent
 	var busy *pawl.BusyError
 	if f.p.isStopping() || errors.As(err, &busy) {
 		return
@@ -216,7 +233,7 @@ func (f *fetcher) handBack(ctx context.Context) {
 		f.p.log.Warn("worker: claim of unknown outcome is left to its lease", "err", err)
 		return
 	}
-	f.p.takeIn(f, c, *f.pending, f.p.now())
+	f.p.takeIn(c, *f.pending, f.p.now())
 }
 
 // renewRecovered lets the leases of jobs begin anew that were claimed at an
@@ -239,7 +256,7 @@ func (p *Pool) renewRecovered(ctx context.Context, jobs []*pawl.Job, spec pawl.C
 }
 
 // takeIn hands the claimed jobs to the groups.
-func (p *Pool) takeIn(f *fetcher, c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
+func (p *Pool) takeIn(c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
 	runs := make([]run, len(c.Jobs))
 	for i, j := range c.Jobs {
 		p.makeRun(&runs[i], j, spec.Lease, sent)

@@ -190,6 +190,6 @@ func (p *Pool) handBackReady(g *group, match func(*run) bool) {
 		p.hand(r, pawl.Release)
 	}
 	if len(taken) > 0 {
-		p.callSettler()
+		p.announce(g)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -103,7 +102,7 @@ func (f *fixture) wantState(id pawl.ID, state pawl.State, reason pawl.Reason) *p
 	return j
 }
 
-// settle lets d pass and everything come to rest.
+// rest lets d pass and everything come to rest.
 func rest(d time.Duration) {
 	time.Sleep(d) // of the bubble's time
 	synctest.Wait()
@@ -251,5 +250,3 @@ var sorts = []struct {
 	name string
 	make func(*disturbed) pawl.Storage
 }{{"bare", bare}, {"watched", watched}, {"cycling", cycling}}
-
-var _ io.Writer = (*logs)(nil)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,7 +52,6 @@ type Pool struct {
 	done         fifo    // ended runs, to be settled
 	again        []*run  // those that failed to settle, for later
 	settleWant   int     // how many outcomes the settler wants to be woken for, or 0
-	settleMax    int     // how many outcomes in one call
 	succeeded    int64   // settles that went well
 	lingerUntil  instant
 	settleOutage outage
@@ -97,7 +95,6 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 		settleWake:   make(chan struct{}, 1),
 		beatWake:     make(chan struct{}, 1),
 		deadlineWake: make(chan struct{}, 1),
-		settleMax:    pawl.MaxStep,
 		beatAt:       never,
 		expireAt:     never,
 		choreWake:    make(chan struct{}, 1),
@@ -200,42 +197,6 @@ func (p *Pool) Run(ctx context.Context) error {
 	return left
 }
 
-// Stop asks Run to stop and waits until it has returned, or ctx ends, whose
-// error it returns then. It may be called many times. Called by a handler with
-// the handler's own context (or one derived from it) it does not wait, since
-// Run waits for the handler.
-func (p *Pool) Stop(ctx context.Context) error {
-	p.requestStop()
-	p.mu.Lock()
-	started := p.started
-	p.mu.Unlock()
-	if !started || ctx.Value(poolKey{}) == p {
-		return nil
-	}
-	select {
-	case <-p.finished:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *Pool) requestStop() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopping {
-		return
-	}
-	p.stopping = true
-	close(p.stopCalled)
-}
-
-func (p *Pool) isStopping() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.stopping
-}
-
 // A crew is the goroutines of a pool beside its slots.
 type crew struct {
 	p        *Pool
@@ -280,123 +241,6 @@ func (c *crew) end() {
 	c.others.Wait()
 	c.p.endChores()
 	c.chores.Wait()
-}
-
-// stopGrace is how long handlers may take to end after their contexts were
-// cancelled, and outcomes to be settled after StopTimeout.
-const stopGrace = time.Second
-
-// wind brings the pool to rest and returns what could not be, as a StopError.
-func (p *Pool) wind() error {
-	wake(p.fetchWake)
-	unclaim := time.AfterFunc(claimGrace, p.breakClaims)
-	defer unclaim.Stop()
-	soft := time.AfterFunc(p.opts.StopTimeout, p.hardStop)
-	defer soft.Stop()
-	last := time.AfterFunc(p.opts.StopTimeout+stopGrace, p.giveUp)
-	defer last.Stop()
-
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, g := range p.groups {
-		p.handBackReady(g, func(*run) bool { return true })
-	}
-	for !p.over && !p.resting() {
-		p.quiet.Wait()
-	}
-	p.over, p.closing = true, true
-	left := p.leftovers()
-	for _, g := range p.groups {
-		g.work.Broadcast()
-	}
-	wake(p.settleWake)
-	if left == nil {
-		return nil
-	}
-	return left
-}
-
-// resting reports whether nothing is left to do. The fetcher may still hold a
-// claim until it says that it is done.
-func (p *Pool) resting() bool {
-	for r := range p.live.all {
-		if !r.abandoned {
-			return false
-		}
-	}
-	return p.fetchDone
-}
-
-func (p *Pool) hardStop() {
-	p.mu.Lock()
-	p.hard = true
-	var stops []context.CancelCauseFunc
-	for r := range p.live.all {
-		if r.phase == running && r.cause == nil {
-			r.cause = ErrStopping
-			stops = append(stops, r.stop)
-		}
-	}
-	p.mu.Unlock()
-	for _, stop := range stops {
-		stop(ErrStopping)
-	}
-}
-
-func (p *Pool) giveUp() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.over = true
-	p.quiet.Broadcast()
-}
-
-// leftovers lists what has not ended and gives it up.
-func (p *Pool) leftovers() *StopError {
-	var left StopError
-	for r := range p.live.all {
-		l := Leftover{Ref: r.ref, Kind: r.kindName}
-		switch {
-		case r.phase == running:
-			left.Running = append(left.Running, l)
-			if !r.abandoned {
-				p.abandon(r)
-			}
-		default:
-			left.Unsettled = append(left.Unsettled, l)
-		}
-	}
-	if len(left.Running)+len(left.Unsettled) == 0 {
-		return nil
-	}
-	return &left
-}
-
-// A StopError lists the claims that a pool could not bring to an end before it
-// stopped. It neither extends nor releases them: their leases end by
-// themselves, and then others run the jobs.
-type StopError struct {
-	Running   []Leftover // handlers that did not end; their goroutines are still there
-	Unsettled []Leftover // handlers that ended, but the storage could not be told
-}
-
-// A Leftover is a claim that was left.
-type Leftover struct {
-	Ref  pawl.Ref
-	Kind string
-}
-
-func (e *StopError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "worker: stopped with %d handlers running and %d jobs unsettled:", len(e.Running), len(e.Unsettled))
-	const shown = 10 // a log line's worth
-	all := slices.Concat(e.Running, e.Unsettled)
-	for _, l := range all[:min(len(all), shown)] {
-		fmt.Fprintf(&b, " %s %s/%v;", l.Kind, l.Ref.Queue, l.Ref.ID)
-	}
-	if len(all) > shown {
-		b.WriteString(" ...")
-	}
-	return strings.TrimSuffix(b.String(), ";")
 }
 
 // wake leaves one wake-up in c.

@@ -51,6 +51,7 @@ func playRole(role, file string) error {
 		o.Concurrency = 50
 		h = worker.Func(runOrDie)
 	case "drain":
+		o.Lease = 5 * time.Second
 		h = worker.Func(record(file))
 	case "pause":
 		o.SweepEvery = time.Hour
@@ -167,7 +168,7 @@ func until(t *testing.T, what string, done func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not reached: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond)
 	}
 }
 
@@ -254,6 +255,11 @@ func TestTwoProcessesOneKilled(t *testing.T) {
 	if err := victim.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("counts %+v; survivor logged:\n%s", countOf(t, q), survivor.logged())
+		}
+	}()
 	until(t, "the end", func() bool { return countOf(t, q).Completed == n })
 	survivor.stop(t)
 	if text := survivor.logged(); strings.Contains(text, "locked") {

@@ -76,6 +76,7 @@ type run struct {
 	phase      phase
 	abandoned  bool // the handler was given up while it ran
 	replaced   bool // another slot took the place of the abandoned one
+	solo       bool // to be settled in a call of its own
 	refused    bool // an outcome of it could not be stored
 
 	lease      time.Duration

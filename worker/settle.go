@@ -20,6 +20,9 @@ const (
 	// settleBytes bounds the results of one call.
 	settleBytes = 8 << 20
 
+	// groupTries is how many times an outcome may fail together with others.
+	groupTries = 3
+
 	// maxAlone is how many times an outcome may fail in a call of its own while
 	// others succeed before it counts as impossible to store.
 	maxAlone = 5
@@ -113,11 +116,14 @@ func (p *Pool) idle() {
 	}
 }
 
-// takeDone takes what is to be settled, unless settles fail at present.
-func (p *Pool) takeDone() []*run {
+// takeForClaim takes what the fetcher can settle as it claims. What has failed
+// before, or fails at present, is left to the settler, so that it hinders no
+// claim.
+func (p *Pool) takeForClaim() []*run {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.settleOutage.tries > 0 {
+	if p.settleOutage.tries > 0 || p.done.len() > 0 && p.done.first().solo {
+		p.callSettler()
 		return nil
 	}
 	return p.take()
@@ -125,17 +131,22 @@ func (p *Pool) takeDone() []*run {
 
 // take takes the outcomes of one call.
 func (p *Pool) take() (batch []*run) {
-	limit := p.settleMax
+	limit := pawl.MaxStep
 	if p.opts.SettleNow {
 		limit = 1
 	}
 	n := min(limit, p.done.len())
 	batch = make([]*run, 0, n)
-	size := 0
-	for len(batch) < n && size < settleBytes {
-		r := p.done.pop()
+	for size := 0; len(batch) < n && size < settleBytes; {
+		r := p.done.first()
+		if r.solo && len(batch) > 0 {
+			break
+		}
+		batch = append(batch, p.done.pop())
+		if r.solo {
+			break
+		}
 		size += len(r.outcome.Result)
-		batch = append(batch, r)
 	}
 	return batch
 }
@@ -182,7 +193,6 @@ func (p *Pool) conclude(batch []*run, lost []pawl.Ref, err error) {
 func (p *Pool) settled(batch []*run, lost, busy []pawl.Ref) {
 	p.recoveredLocked(&p.settleOutage, "settle")
 	p.succeeded++
-	p.settleMax = min(2*p.settleMax, pawl.MaxStep)
 	p.progress = p.now()
 	p.stats.Settles++
 	p.stats.Settled += int64(len(batch) - len(busy))
@@ -218,8 +228,8 @@ func refSet(refs []pawl.Ref) map[pawl.Ref]bool {
 // alone; the guilty one becomes a failure of its job.
 func (p *Pool) invalid(batch []*run, err error) {
 	if len(batch) > 1 {
-		p.settleMax = 1
 		for _, r := range batch {
+			r.solo = true
 			p.done.push(r)
 		}
 		wake(p.settleWake)
@@ -247,14 +257,14 @@ func (p *Pool) impossible(r *run, err error) {
 }
 
 // unsettled takes in that nothing is known about batch. Its runs are tried
-// again, and in smaller calls, so that one that no call can settle ends up
-// alone.
+// again, after some failures each alone, so that one that no call can settle
+// hinders no other.
 func (p *Pool) unsettled(batch []*run, err error) {
 	p.failedLocked(&p.settleOutage, "settle", err)
-	p.settleMax = max(min(p.settleMax, len(batch))/2, 1)
 	for _, r := range batch {
 		r.outcome.Repeat = true
 		r.tries++
+		r.solo = r.tries >= groupTries
 		if len(batch) == 1 && p.succeeded > r.seen {
 			r.alone++
 		}

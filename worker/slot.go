@@ -139,6 +139,7 @@ func (p *Pool) start(r *run, now instant) bool {
 	p.stats.Prefetched--
 	if now >= r.leaseUntil || r.cause != nil {
 		p.lost(r, "while it waited to start")
+		p.announce(r.group)
 		return false
 	}
 	r.phase, r.started = running, now

@@ -373,6 +373,45 @@ func TestClaimOfUnknownOutcomeAtStop(t *testing.T) {
 	}
 }
 
+// The same for one that settles too: what it settled is not lost either.
+func TestCycleOfUnknownOutcomeAtStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var c counting
+		f := prepare(t, cycling)
+		ids := make([]pawl.ID, 200)
+		for i := range ids {
+			ids[i] = f.enqueue(&pawl.Request{})
+		}
+		inCycle := make(chan struct{})
+		var once sync.Once
+		f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+			err := call()
+			if op == "cycle" {
+				once.Do(func() { close(inCycle) })
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return err
+		})
+		f.start(&c, &worker.Options{Concurrency: 5})
+		<-inCycle
+		f.stop()
+		released := 0
+		for _, id := range ids {
+			switch j := f.get(id); {
+			case j.State == pawl.Ready && j.Reason == pawl.ReasonRelease:
+				released++
+			case j.State == pawl.Running:
+				t.Errorf("job %v is running", id)
+			}
+		}
+		if s := f.p.Stats(); released == 0 || s.Lost != 0 || s.Released != int64(released) {
+			t.Errorf("%d released; stats %+v", released, s)
+		}
+		c.want(t, int(f.p.Stats().Completed))
+	})
+}
+
 // Jobs claimed in a call whose reply was lost run with a full lease.
 func TestRecoveredClaimIsRenewed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -508,6 +547,40 @@ func TestVerifyEndsWithThePool(t *testing.T) {
 		var left *worker.StopError
 		if err := <-f.result; !errors.As(err, &left) || len(left.Running) != 1 {
 			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
+// A storage so slow that a big claim takes longer than the leases in it gets
+// smaller ones.
+func TestSlowClaims(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var c counting
+		f := prepare(t, bare)
+		for range 500 {
+			f.enqueue(&pawl.Request{})
+		}
+		f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+			if op != "claim" {
+				return call()
+			}
+			running := func() int64 {
+				stats, err := f.storage.Count(ctx, pawl.DefaultQueue)
+				if err != nil {
+					t.Error(err)
+				}
+				return stats[0].Running
+			}
+			before := running()
+			err := call()
+			time.Sleep(time.Duration(running()-before) * 50 * time.Millisecond) // a job
+			return err
+		})
+		f.start(&c, &worker.Options{Lease: 2 * time.Second, Concurrency: 100})
+		rest(10 * time.Minute)
+		f.stop()
+		if s := f.p.Stats(); s.Completed != 500 {
+			t.Errorf("stats %+v", s)
 		}
 	})
 }

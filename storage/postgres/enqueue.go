@@ -1,0 +1,330 @@
+package postgres
+
+import (
+	"context"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/pawlq/pawl"
+)
+
+func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	e := s.newEnqueue(ctx, reqs)
+	var err error
+	if e.plain {
+		e.run = native{q: s.pool}
+		err = e.bulk()
+	} else {
+		err = s.inTx(ctx, func(run runner) error {
+			e.run = run
+			return e.all()
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.publish(&e.events)
+	return e.receipts, nil
+}
+
+// enqueue is one call of Enqueue.
+type enqueue struct {
+	s        *Store
+	ctx      context.Context
+	run      runner
+	foreign  bool // in a caller's transaction
+	reqs     []*pawl.Request
+	receipts []pawl.Receipt
+	plain    bool // no keys, no limits, no ID twice
+	twice    bool // an ID comes twice
+	waiting  map[string]int
+	events   events
+}
+
+func (s *Store) newEnqueue(ctx context.Context, reqs []*pawl.Request) *enqueue {
+	e := &enqueue{s: s, ctx: ctx, reqs: reqs, receipts: make([]pawl.Receipt, len(reqs)), plain: true}
+	seen := make(map[pawl.ID]struct{}, len(reqs))
+	for _, r := range reqs {
+		seen[r.ID] = struct{}{}
+		if r.UniqueKey != "" || r.MaxDepth > 0 {
+			e.plain = false
+		}
+	}
+	e.twice = len(seen) < len(reqs)
+	e.plain = e.plain && !e.twice
+	return e
+}
+
+// all stores the requests in a transaction.
+func (e *enqueue) all() error {
+	roomy, err := e.countWaiting()
+	if err != nil {
+		return err
+	}
+	if roomy && !e.twice {
+		return e.bulk()
+	}
+	for i := range e.reqs {
+		if err := e.one(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bulk stores all requests at once, and then looks at those that met an ID or a
+// key that is there.
+func (e *enqueue) bulk() error {
+	rest, err := e.insert(e.reqs)
+	if err != nil {
+		return err
+	}
+	next := 0
+	for i, r := range e.reqs {
+		if next < len(rest) && rest[next] == i {
+			next++
+			continue
+		}
+		e.stored(i, r)
+	}
+	for _, i := range rest {
+		if e.plain {
+			e.got(i, pawl.Exists, e.reqs[i].ID)
+		} else if err := e.one(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// insert returns the places of the requests that could not be stored.
+func (e *enqueue) insert(reqs []*pawl.Request) (rest []int, err error) {
+	err = e.run.each(e.ctx, func(row scanner) error {
+		var ord int
+		err := row.Scan(&ord)
+		rest = append(rest, ord-1)
+		return err
+	}, e.s.q.insert, requestArgs(e.s.clock(), reqs)...)
+	return rest, err
+}
+
+func (e *enqueue) got(i int, status pawl.ReceiptStatus, id pawl.ID) {
+	e.receipts[i] = pawl.Receipt{ID: id, Queue: e.reqs[i].Queue, Status: status}
+}
+
+func (e *enqueue) stored(i int, r *pawl.Request) {
+	e.got(i, pawl.Stored, r.ID)
+	e.events.due(r.Queue, e.s.until(r))
+}
+
+// until is about how long it is until a request is due.
+func (s *Store) until(r *pawl.Request) time.Duration {
+	switch {
+	case r.Delay > 0 || r.RunAt.IsZero():
+		return r.Delay
+	case s.o.Clock != nil:
+		return max(0, r.RunAt.Sub(s.o.Clock()))
+	}
+	return max(0, time.Until(r.RunAt))
+}
+
+// oneTries bounds how often a request can be overtaken by another with the
+// same ID or key, which then ends before it is looked at.
+const oneTries = 5
+
+// one stores one request.
+func (e *enqueue) one(i int) error {
+	r := e.reqs[i]
+	for range oneTries {
+		there, err := e.exists(r.ID)
+		if err != nil {
+			return err
+		}
+		if there {
+			e.got(i, pawl.Exists, r.ID)
+			return nil
+		}
+		if r.UniqueKey != "" {
+			if held, err := e.duplicate(i); held || err != nil {
+				return err
+			}
+		}
+		if r.MaxDepth > 0 {
+			if err := e.makeRoom(r); err != nil {
+				return err
+			}
+		}
+		rest, err := e.insert([]*pawl.Request{r})
+		if err != nil {
+			return err
+		}
+		if len(rest) == 0 {
+			if _, counted := e.waiting[r.Queue]; counted {
+				e.waiting[r.Queue]++
+			}
+			e.stored(i, r)
+			return nil
+		}
+	}
+	return errAgain
+}
+
+func (e *enqueue) exists(id pawl.ID) (there bool, err error) {
+	err = e.run.each(e.ctx, func(scanner) error {
+		there = true
+		return nil
+	}, e.s.q.exists, id.String())
+	return there, err
+}
+
+// duplicate answers a request whose unique key is held, and reports whether it
+// is. A key whose window is over is taken from its holder.
+func (e *enqueue) duplicate(i int) (held bool, err error) {
+	r := e.reqs[i]
+	var (
+		id          string
+		state, over int
+	)
+	err = e.run.each(e.ctx, func(row scanner) error {
+		held = true
+		return row.Scan(&id, &state, &over)
+	}, e.s.q.holder, e.s.clock(), r.Queue, r.UniqueKey)
+	if err != nil || !held {
+		return held, err
+	}
+	if over == 1 {
+		return false, e.run.exec(e.ctx, e.s.q.releaseKey, id)
+	}
+	holder, err := uuid.Parse(id)
+	if err != nil {
+		return true, err
+	}
+	e.got(i, pawl.Duplicate, holder)
+	if r.OnDuplicate == pawl.Replace && pawl.State(state).Waiting() {
+		e.got(i, pawl.Replaced, holder)
+		err = e.replace(r, id)
+	}
+	return true, err
+}
+
+// replace rewrites the holder of a key, which is locked.
+func (e *enqueue) replace(r *pawl.Request, id string) error {
+	args := append(requestArgs(e.s.clock(), []*pawl.Request{r}), id)
+	if err := e.run.exec(e.ctx, e.s.q.replace, args...); err != nil {
+		return err
+	}
+	e.events.due(r.Queue, e.s.until(r))
+	return e.run.exec(e.ctx, e.s.q.forgetProgressOf, id)
+}
+
+// countWaiting counts the waiting jobs of queues with a limit, and reports
+// whether there is room for all requests. On the Store's own connections the
+// queues are locked until the end of the transaction, so that limits are exact
+// among them; a caller's transaction locks nothing, since it may stay open for
+// long, and can overshoot a limit by what is not committed yet.
+func (e *enqueue) countWaiting() (roomy bool, err error) {
+	limits, asked := map[string]int{}, map[string]int{}
+	lowest := map[string]int{}
+	for _, r := range e.reqs {
+		asked[r.Queue]++
+		if r.MaxDepth > 0 {
+			limits[r.Queue] = max(limits[r.Queue], r.MaxDepth)
+			if low, ok := lowest[r.Queue]; !ok || r.MaxDepth < low {
+				lowest[r.Queue] = r.MaxDepth
+			}
+		}
+	}
+	e.waiting = make(map[string]int, len(limits))
+	roomy = true
+	for _, queue := range slices.Sorted(maps.Keys(limits)) {
+		if !e.foreign {
+			if err := e.run.exec(e.ctx, e.s.q.lock, e.s.queueHash(queue)); err != nil {
+				return false, err
+			}
+		}
+		n, err := e.number(e.s.q.waiting, queue, limits[queue])
+		if err != nil {
+			return false, err
+		}
+		e.waiting[queue] = n
+		roomy = roomy && n+asked[queue] <= lowest[queue]
+	}
+	return roomy, nil
+}
+
+func (e *enqueue) number(sql string, args ...any) (n int, err error) {
+	err = e.run.each(e.ctx, func(row scanner) error { return row.Scan(&n) }, sql, args...)
+	return n, err
+}
+
+// queueHash names the lock of a queue's depth.
+func (s *Store) queueHash(queue string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(queue)) // never fails
+	return int64(h.Sum64()) ^ nameHash(s.o)
+}
+
+// makeRoom makes sure that a queue holds less than its limit of waiting jobs.
+func (e *enqueue) makeRoom(r *pawl.Request) error {
+	if e.waiting[r.Queue] < r.MaxDepth {
+		return nil
+	}
+	if r.WhenFull == pawl.Reject {
+		return &pawl.FullError{Queue: r.Queue, Limit: r.MaxDepth}
+	}
+	var id string
+	for _, sql := range []string{e.s.q.leastUrgent, e.s.q.nextScheduled} {
+		err := e.run.each(e.ctx, func(row scanner) error { return row.Scan(&id) }, sql, r.Queue)
+		if err != nil {
+			return err
+		}
+		if id != "" {
+			break
+		}
+	}
+	n, err := e.number(e.s.q.drop, e.s.clock(), id0(id))
+	e.waiting[r.Queue] -= n
+	return err
+}
+
+// id0 is an ID that no job has in place of none.
+func id0(id string) string {
+	if id == "" {
+		return pawl.ID{}.String()
+	}
+	return id
+}
+
+// requestArgs are the arguments of statements that begin with newRows.
+func requestArgs(clock *int64, reqs []*pawl.Request) []any {
+	n := len(reqs)
+	var (
+		ids, queues, kinds        = make([]string, n), make([]string, n), make([]string, n)
+		keys, metas               = make([]string, n), make([]string, n)
+		priorities, modes         = make([]int16, n), make([]int16, n)
+		runAts, delays, befores   = make([]int64, n), make([]int64, n), make([]int64, n)
+		leases, timeouts, retains = make([]int64, n), make([]int64, n), make([]int64, n)
+		windows                   = make([]int64, n)
+		attempts, rescues         = make([]int32, n), make([]int32, n)
+		payloads                  = make([][]byte, n)
+	)
+	for i, r := range reqs {
+		ids[i], queues[i], kinds[i], keys[i], metas[i] = r.ID.String(), r.Queue, r.Kind, r.UniqueKey, metaJSON(r.Meta)
+		priorities[i], modes[i] = int16(r.Priority), int16(r.UniqueMode)
+		runAts[i], delays[i], befores[i] = micros(r.RunAt), microseconds(r.Delay), micros(r.StartBefore)
+		leases[i], timeouts[i], retains[i] = microseconds(r.Lease), microseconds(r.Timeout), microseconds(r.Retention)
+		windows[i], attempts[i], rescues[i] = microseconds(r.UniqueWindow), int32(r.MaxAttempts), int32(r.MaxRescues)
+		if len(r.Payload) > 0 {
+			payloads[i] = r.Payload
+		}
+	}
+	return []any{clock, ids, queues, kinds, priorities, runAts, delays, befores, leases, timeouts, retains,
+		attempts, rescues, keys, modes, windows, metas, payloads}
+}

@@ -1,0 +1,103 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pawlq/pawl"
+)
+
+// ErrServer means that the server can't be used: it is too old, or it is a
+// standby, or its default transactions are read-only.
+var ErrServer = errors.New("pawl/postgres: server can't be used")
+
+// SQLSTATE codes (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+const (
+	codeUnique        = "23505"
+	codeAborted       = "25P02" // the transaction has failed before
+	codeSerialization = "40001"
+	codeDeadlock      = "40P01"
+	codeNoSchema      = "3F000"
+	codeNoTable       = "42P01"
+)
+
+// code is the SQLSTATE of err, "" if it has none. It knows the errors of other
+// drivers by their method SQLState.
+func code(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	var other interface{ SQLState() string }
+	if errors.As(err, &other) {
+		return other.SQLState()
+	}
+	return ""
+}
+
+// isOver reports whether err has ended the transaction it came from in a way
+// that its caller should begin it anew.
+func isOver(err error) bool {
+	c := code(err)
+	return c == codeSerialization || c == codeDeadlock || c == codeAborted
+}
+
+// Limits of retries on the Store's own connections. Deadlocks and serialization
+// failures are over at the next attempt, so the limit is only against a fault
+// of ours.
+const (
+	maxTries   = 12
+	retryPause = 2 * time.Millisecond // doubles up to the next
+	maxPause   = 100 * time.Millisecond
+)
+
+// errAgain makes retry run its function again.
+var errAgain = errors.New("pawl/postgres: another call was faster")
+
+// retry runs f again while it fails for a conflict with another transaction. f
+// is a whole transaction.
+func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		result, err := f()
+		c := code(err)
+		again := c == codeSerialization || c == codeDeadlock || c == codeUnique || errors.Is(err, errAgain)
+		if !again || try == maxTries || pause(ctx, try) != nil {
+			return result, err
+		}
+	}
+}
+
+// pause waits before the next of several tries.
+func pause(ctx context.Context, try int) error {
+	d := min(retryPause<<min(try-1, 10), maxPause)
+	t := time.NewTimer(d/2 + rand.N(d))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// explain says what failed. The errors of package pawl and of contexts pass
+// through as they are.
+func explain(what string, err error) error {
+	for _, own := range []error{
+		pawl.ErrFull, pawl.ErrInvalid, pawl.ErrClosed, pawl.ErrTxOver, pawl.ErrSchema, ErrServer,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, own) {
+			return err
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("pawl/postgres: %s: %w", what, err)
+}

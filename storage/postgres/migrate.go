@@ -1,0 +1,199 @@
+package postgres
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawlq/pawl"
+)
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// minServer is the oldest server version, as server_version_num.
+const minServer = 130000
+
+// Migrations returns the SQL files that make the schema, for those who run
+// their migrations with another tool: 0001_init.sql and so on, each to be run
+// once, in one transaction, in order of name. Each records its version. They
+// use [DefaultSchema] and [DefaultPrefix]; for others, replace those in the
+// text.
+func Migrations() fs.FS {
+	sub, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		panic(err) // the folder is part of the program
+	}
+	return sub
+}
+
+// Migrate brings the tables in the database of pool to the version of this
+// package, as [New] does by default. Any number of processes may call it at
+// once.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
+	f, err := o.filled()
+	if err != nil {
+		return err
+	}
+	return explain("migrate", migrate(ctx, pool, f, Migrations()))
+}
+
+// MigrateTx does it in a transaction of the caller, who should keep it short:
+// others that migrate wait for its end.
+func MigrateTx(ctx context.Context, tx pgx.Tx, o *Options) error {
+	f, err := o.filled()
+	if err != nil {
+		return err
+	}
+	return explain("migrate", migrateTx(ctx, tx, f, Migrations()))
+}
+
+// queryer is a pool, a connection or a transaction.
+type queryer interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) error {
+	want, err := latest(steps)
+	if err != nil {
+		return err
+	}
+	if have, err := schemaVersion(ctx, pool, o); err != nil || have == want {
+		return err // also for a role that can only read and write
+	}
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		return migrateTx(ctx, tx, o, steps)
+	})
+}
+
+// migrateTx runs the steps that the schema lacks, under a lock that lets one
+// process in at a time.
+func migrateTx(ctx context.Context, tx pgx.Tx, o *Options, steps fs.FS) error {
+	want, err := latest(steps)
+	if err != nil {
+		return err
+	}
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", nameHash(o)); err != nil {
+		return err
+	}
+	have, err := schemaVersion(ctx, tx, o)
+	if err != nil {
+		return err
+	}
+	if have > want {
+		return &pawl.SchemaError{Have: have, Want: want}
+	}
+	names, err := fs.Glob(steps, "*.sql")
+	if err != nil {
+		return err
+	}
+	for _, name := range names[have:] {
+		text, err := fs.ReadFile(steps, name)
+		if err != nil {
+			return err
+		}
+		// The simple protocol takes several statements at once.
+		if _, err := tx.Exec(ctx, named(string(text), o), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if have, err = schemaVersion(ctx, tx, o); err == nil && have != want {
+		err = &pawl.SchemaError{Have: have, Want: want}
+	}
+	return err
+}
+
+// latest is the version that the steps lead to: the number that the last one's
+// name begins with, which is also how many there are.
+func latest(steps fs.FS) (int, error) {
+	names, err := fs.Glob(steps, "*.sql")
+	if err != nil {
+		return 0, err
+	}
+	for i, name := range names {
+		number, _, _ := strings.Cut(name, "_")
+		if n, err := strconv.Atoi(number); err != nil || n != i+1 {
+			return 0, fmt.Errorf("migration %q is not number %d", name, i+1)
+		}
+	}
+	return len(names), nil
+}
+
+// schemaVersion reads the version of the schema; 0 if there is none. It looks
+// for the table first, since a statement that fails ends its transaction.
+func schemaVersion(ctx context.Context, q queryer, o *Options) (version int, err error) {
+	var there bool
+	err = q.QueryRow(ctx, "SELECT to_regclass($1::text) IS NOT NULL", named("public.pawl_meta", o)).Scan(&there)
+	if err != nil || !there {
+		return 0, err
+	}
+	err = q.QueryRow(ctx, named("SELECT version FROM public.pawl_meta", o)).Scan(&version)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return version, err
+}
+
+// checkVersion fails unless the schema is the one that this package needs.
+func checkVersion(ctx context.Context, q queryer, o *Options) error {
+	want, err := latest(Migrations())
+	if err != nil {
+		return err
+	}
+	have, err := schemaVersion(ctx, q, o)
+	if err == nil && have != want {
+		err = &pawl.SchemaError{Have: have, Want: want}
+	}
+	return err
+}
+
+// checkServer fails if the server can't be used and warns if its commits are
+// not durable.
+func (s *Store) checkServer(ctx context.Context) error {
+	var (
+		version           int
+		standby, readOnly bool
+		durable           string
+	)
+	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
+		current_setting('default_transaction_read_only')::bool, current_setting('synchronous_commit')`,
+	).Scan(&version, &standby, &readOnly, &durable)
+	switch {
+	case err != nil:
+		return err
+	case version < minServer:
+		return fmt.Errorf("%w: version %d is older than 13", ErrServer, version/10000)
+	case standby:
+		return fmt.Errorf("%w: it is a standby", ErrServer)
+	case readOnly:
+		return fmt.Errorf("%w: default_transaction_read_only is on", ErrServer)
+	case durable == "off":
+		s.o.Logger.WarnContext(ctx, "pawl/postgres: synchronous_commit is off: a crash of the server can undo commits")
+	}
+	return nil
+}
+
+// named puts schema and prefix in the place of the default ones. Both have been
+// checked to need no quoting beyond the quotes.
+func named(text string, o *Options) string {
+	return strings.NewReplacer(
+		DefaultSchema+"."+DefaultPrefix, `"`+o.Schema+`".`+o.Prefix,
+		DefaultPrefix, o.Prefix,
+	).Replace(text)
+}
+
+// nameHash tells the tables of one Store from those of others in the same
+// database.
+func nameHash(o *Options) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte("pawl " + o.Schema + "." + o.Prefix)) // never fails
+	return int64(h.Sum64())
+}

@@ -1,0 +1,214 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/text"
+)
+
+func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	st := s.newSettlement(outcomes)
+	p := s.pipeline()
+	st.first(p)
+	if err := p.run(ctx); err != nil {
+		return nil, err
+	}
+	err := st.rest(ctx)
+	return st.lost(), err
+}
+
+// settlement is one call of Settle.
+type settlement struct {
+	s        *Store
+	outcomes []pawl.Outcome
+	status   []int // by outcome; 0 is done
+	// rounds are places of outcomes. No job is twice in one round: the statement
+	// would not see what it has just done itself.
+	rounds [][]int
+	events events
+}
+
+func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
+	st := &settlement{s: s, outcomes: outcomes, status: make([]int, len(outcomes))}
+	seen := make(map[pawl.ID]int, len(outcomes))
+	for i := range outcomes {
+		o := &outcomes[i]
+		n := seen[o.Ref.ID]
+		seen[o.Ref.ID] = n + 1
+		if n == len(st.rounds) {
+			st.rounds = append(st.rounds, nil)
+		}
+		st.rounds[n] = append(st.rounds[n], i)
+		if o.Verb != pawl.Ack && o.Verb != pawl.Bury {
+			st.events.due(o.Ref.Queue, o.Delay)
+		}
+	}
+	for _, round := range st.rounds {
+		// All lock rows in the same order.
+		slices.SortFunc(round, func(a, b int) int { return bytes.Compare(outcomes[a].Ref.ID[:], outcomes[b].Ref.ID[:]) })
+	}
+	return st
+}
+
+// first puts the first round into a pipeline.
+func (st *settlement) first(p *pipeline) {
+	if len(st.rounds) > 0 {
+		p.each(st.read(st.rounds[0]), st.s.q.settle, st.args(st.rounds[0])...)
+	}
+}
+
+// lockedTries is how often a settle looks again at jobs that others have
+// locked: a call of this package lets go within milliseconds, an open
+// transaction may not.
+const lockedTries = 6
+
+// rest runs the other rounds, and tries the jobs that were locked again.
+func (st *settlement) rest(ctx context.Context) error {
+	for n, round := range st.rounds {
+		if n > 0 {
+			if err := st.again(ctx, round); err != nil {
+				return err
+			}
+		}
+		for try := 1; try < lockedTries; try++ {
+			locked := st.with(round, statusLocked)
+			if len(locked) == 0 {
+				break
+			}
+			if err := pause(ctx, try); err != nil {
+				break // most of the call is done, and BusyError says so
+			}
+			if err := st.again(ctx, locked); err != nil {
+				return err
+			}
+		}
+	}
+	st.s.publish(&st.events)
+	if locked := st.with(st.all(), statusLocked); len(locked) > 0 {
+		busy := new(pawl.BusyError)
+		for _, i := range locked {
+			busy.Refs = append(busy.Refs, st.outcomes[i].Ref)
+		}
+		return busy
+	}
+	return nil
+}
+
+func (st *settlement) again(ctx context.Context, places []int) error {
+	for _, i := range places {
+		st.status[i] = 0
+	}
+	p := st.s.pipeline()
+	p.each(st.read(places), st.s.q.settle, st.args(places)...)
+	return p.run(ctx)
+}
+
+// inTx settles in a caller's transaction, which waits for locks.
+func (st *settlement) inTx(ctx context.Context, run runner) error {
+	for _, round := range st.rounds {
+		for range oneTries {
+			if err := run.each(ctx, st.read(round), st.s.q.settleTx, st.args(round)...); err != nil {
+				return err
+			}
+			if round = st.with(round, statusLocked); len(round) == 0 {
+				break
+			}
+			for _, i := range round { // gone or moved while it was waited for
+				st.status[i] = 0
+			}
+		}
+	}
+	return nil
+}
+
+func (st *settlement) all() []int {
+	all := make([]int, len(st.outcomes))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// with returns the places that have a status.
+func (st *settlement) with(places []int, status int) (found []int) {
+	for _, i := range places {
+		if st.status[i] == status {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// lost lists the claims that were not current.
+func (st *settlement) lost() (refs []pawl.Ref) {
+	for i, status := range st.status {
+		o := &st.outcomes[i]
+		if status == statusLost || status == statusMissing && !o.Repeat && !st.removed(i) {
+			refs = append(refs, o.Ref)
+		}
+	}
+	return refs
+}
+
+// removed reports whether the same outcome earlier in the call was done, and
+// so removed the record.
+func (st *settlement) removed(i int) bool {
+	o := &st.outcomes[i]
+	for k := range i {
+		p := &st.outcomes[k]
+		if st.status[k] == 0 && p.Verb == o.Verb && p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence {
+			return true
+		}
+	}
+	return false
+}
+
+// read takes the statuses of a round's places.
+func (st *settlement) read(round []int) func(scanner) error {
+	return func(row scanner) error {
+		var ord, status int
+		err := row.Scan(&ord, &status)
+		if err == nil && ord >= 1 && ord <= len(round) {
+			st.status[round[ord-1]] = status
+		}
+		return err
+	}
+}
+
+// args are those of the statement for a round.
+func (st *settlement) args(round []int) []any {
+	n := len(round)
+	var (
+		ids, errs, stacks = make([]string, n), make([]string, n), make([]string, n)
+		fences, delays    = make([]int64, n), make([]int64, n)
+		verbs             = make([]int16, n)
+		urgencies         = make([]*int16, n)
+		results           = make([][]byte, n)
+	)
+	for k, i := range round {
+		o := &st.outcomes[i]
+		ids[k], fences[k], verbs[k] = o.Ref.ID.String(), o.Ref.Fence, int16(o.Verb)
+		switch o.Verb {
+		case pawl.Ack:
+			if len(o.Result) > 0 {
+				results[k] = o.Result
+			}
+			continue
+		case pawl.Nack, pawl.Bury:
+			errs[k], stacks[k] = text.Clean(o.Error, pawl.MaxErrorText), text.Clean(o.Stack, pawl.MaxErrorText)
+		case pawl.Release:
+			if o.Priority != nil {
+				p := int16(*o.Priority)
+				urgencies[k] = &p
+			}
+		}
+		delays[k] = max(0, microseconds(o.Delay))
+	}
+	return []any{st.s.clock(), ids, fences, verbs, delays, urgencies, results, errs, stacks}
+}

@@ -1,0 +1,385 @@
+package postgres
+
+// statements are all that a Store runs on its tables. Those that look for jobs
+// name the index that they must use; a test holds the planner to it.
+//
+// In all of them $1 is the test clock, or NULL for the server's time.
+type statements struct {
+	pin, lock, notify string
+
+	insert, replace, exists, holder, releaseKey, forgetProgressOf string
+	waiting, leastUrgent, nextScheduled, drop                     string
+
+	promote, expire, claim, claimedBy, nextDue, claimable string
+
+	settle, settleTx, extend string
+
+	byID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
+
+	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge  string
+	buriedQueues, oldBuried, excessBuried, now, nextOfAll, nextOldestBuried string
+
+	pause, resume, paused, counts, nextQueue string
+
+	pageReady, pageScheduled, pageRunning, pageFinal string
+}
+
+// withNow begins a statement that needs the time.
+const withNow = `WITH t AS MATERIALIZED (
+	SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now)`
+
+func newStatements(o *Options) *statements {
+	q := &statements{
+		// Plans must not depend on what the planner last heard of the tables: a
+		// scan of the whole table that was right while it was empty, or looked
+		// so under an old snapshot, would be kept for long after.
+		pin: `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+			set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
+			set_config('jit', 'off', true)`,
+		lock:   `SELECT pg_advisory_xact_lock($1::bigint)`,
+		notify: `SELECT pg_notify($1, m) FROM unnest($2::text[]) AS m`,
+	}
+	q.enqueues(o)
+	q.claims(o)
+	q.settles(o)
+	q.records(o)
+	q.sweeps(o)
+	q.reads(o)
+	return q
+}
+
+// newRows are requests as rows, which $2 to $18 hold column by column.
+const newRows = withNow + `, i AS MATERIALIZED (
+		SELECT i.id, i.queue, i.kind, i.priority, i.run_at + CASE WHEN i.delay > 0 THEN t.now + i.delay ELSE 0 END AS run_at,
+			i.start_before, i.lease, i.timeout, i.retention, i.max_attempts, i.max_rescues, i.ukey, i.umode, i.uwindow,
+			i.meta, i.payload, i.ord
+		FROM t, unnest($2::text[]::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[],
+			$9::bigint[], $10::bigint[], $11::bigint[], $12::integer[], $13::integer[], $14::text[], $15::smallint[],
+			$16::bigint[], $17::text[], $18::bytea[]) WITH ORDINALITY
+			AS i(id, queue, kind, priority, run_at, delay, start_before, lease, timeout, retention, max_attempts, max_rescues,
+				ukey, umode, uwindow, meta, payload, ord))`
+
+func (q *statements) enqueues(o *Options) {
+	const columns = `id, queue, kind, state, priority, run_at, start_before, created_at, lease, timeout, retention,
+		max_attempts, max_rescues, ukey, umode, uwindow, held, meta, payload`
+	const values = `i.id, i.queue, i.kind, CASE WHEN i.run_at > t.now THEN 1 ELSE 2 END, i.priority,
+		greatest(i.run_at, t.now), nullif(i.start_before, 0), t.now, nullif(i.lease, 0), nullif(i.timeout, 0), i.retention,
+		i.max_attempts, i.max_rescues, nullif(i.ukey, ''), nullif(i.umode, 0), nullif(i.uwindow, 0),
+		CASE WHEN i.ukey <> '' THEN true END, nullif(i.meta, '')::json, i.payload`
+	// Returns the places of the requests that were not stored.
+	q.insert = named(newRows+`,
+	stored AS (INSERT INTO public.pawl_job (`+columns+`) SELECT `+values+` FROM t, i ORDER BY i.ord
+		ON CONFLICT DO NOTHING RETURNING id)
+	SELECT i.ord FROM i WHERE i.id NOT IN (SELECT id FROM stored) ORDER BY i.ord`, o)
+	// pawl_job_pkey
+	q.replace = named(newRows+`
+	UPDATE public.pawl_job j SET kind = i.kind, state = CASE WHEN i.run_at > t.now THEN 1 ELSE 2 END, priority = i.priority,
+		run_at = greatest(i.run_at, t.now), start_before = nullif(i.start_before, 0), lease = nullif(i.lease, 0),
+		timeout = nullif(i.timeout, 0), retention = i.retention, max_attempts = i.max_attempts, max_rescues = i.max_rescues,
+		umode = nullif(i.umode, 0), uwindow = nullif(i.uwindow, 0), meta = nullif(i.meta, '')::json, payload = i.payload,
+		attempt = 0, rescued = 0, reason = NULL
+	FROM t, i WHERE j.id = $19::text::uuid AND j.state <= 2 RETURNING 1`, o)
+	// pawl_job_pkey, pawl_lease_pkey
+	q.forgetProgressOf = named(`UPDATE public.pawl_lease SET progress = NULL, progress_at = NULL
+		WHERE seq = (SELECT seq FROM public.pawl_job WHERE id = $1::text::uuid)`, o)
+	q.exists = named(`SELECT 1 FROM public.pawl_job WHERE id = $1::text::uuid`, o)
+	// pawl_job_key
+	q.holder = named(withNow+`
+	SELECT j.id::text, j.state::int, (j.state >= 4 AND j.finished_at + coalesce(j.uwindow, 0) <= t.now)::int
+	FROM t, public.pawl_job j WHERE j.queue = $2::text AND j.ukey = $3::text AND j.held FOR NO KEY UPDATE OF j`, o)
+	q.releaseKey = named(`UPDATE public.pawl_job SET held = NULL WHERE id = $1::text::uuid`, o)
+	// pawl_job_ready, pawl_job_scheduled
+	q.waiting = named(`SELECT (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 2 AND queue = $1::text LIMIT $2::bigint) r)
+		+ (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 1 AND queue = $1::text LIMIT $2::bigint) s)`, o)
+	// pawl_job_ready: its last priority, and the first of that. Two steps, since
+	// one that walks the index backwards meets the due ones last.
+	q.leastUrgent = named(`SELECT id::text FROM public.pawl_job WHERE state = 2 AND queue = $1::text AND priority =
+			(SELECT priority FROM public.pawl_job WHERE state = 2 AND queue = $1::text ORDER BY priority DESC LIMIT 1)
+		ORDER BY run_at, seq LIMIT 1 FOR UPDATE SKIP LOCKED`, o)
+	// pawl_job_scheduled
+	q.nextScheduled = named(`SELECT id::text FROM public.pawl_job WHERE state = 1 AND queue = $1::text
+		ORDER BY run_at, seq LIMIT 1 FOR UPDATE SKIP LOCKED`, o)
+}
+
+func (q *statements) claims(o *Options) {
+	// pawl_job_scheduled
+	q.promote = named(withNow+`
+	UPDATE public.pawl_job SET state = 2 WHERE state = 1 AND ctid = ANY (ARRAY(
+		SELECT ctid FROM public.pawl_job WHERE state = 1 AND queue = $2::text AND run_at <= (SELECT now FROM t)
+		ORDER BY run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED))`, o)
+	// pawl_job_expiry
+	q.expire = named(endWaiting("expired", `state <= 2 AND start_before IS NOT NULL AND start_before <= (SELECT now FROM t)
+		ORDER BY start_before LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), o)
+	// pawl_job_pkey
+	q.drop = named(endWaiting("dropped", `id = $2::text::uuid AND state <= 2`), o)
+	// pawl_job_ready, then by ctid
+	q.claim = named(withNow+`, f AS MATERIALIZED (SELECT nextval('public.pawl_fence') AS fence),
+	c AS MATERIALIZED (
+		SELECT ctid AS tid, fence IS NOT NULL AS again FROM public.pawl_job
+		WHERE state = 2 AND queue = $2::text AND (start_before IS NULL OR start_before > (SELECT now FROM t))
+			AND NOT EXISTS (SELECT 1 FROM public.pawl_queue WHERE name = $2::text AND paused)
+		ORDER BY priority, run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED)
+	UPDATE public.pawl_job j SET state = 3, fence = (SELECT fence FROM f), token = $4::bigint, worker = $5::text,
+		claimed_at = t.now, started_at = coalesce(j.started_at, t.now), lease_until = t.now + coalesce(j.lease, $6::bigint),
+		attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END
+	FROM t, c WHERE j.ctid = c.tid
+	RETURNING `+recordColumns+`, j.payload,
+		CASE WHEN c.again THEN coalesce((SELECT l.extends FROM public.pawl_lease l WHERE l.seq = j.seq), 0) ELSE 0 END`, o)
+	// pawl_job_running
+	q.claimedBy = named(`SELECT j.id FROM public.pawl_job j
+		WHERE j.state = 3 AND j.queue = ANY ($1::text[]) AND j.token = $2::bigint ORDER BY j.priority, j.run_at, j.seq`, o)
+	// pawl_job_scheduled for each queue
+	q.nextDue = named(withNow+`
+	SELECT coalesce(min(s.run_at - t.now), 0) FROM t, unnest($2::text[]) AS a(queue) CROSS JOIN LATERAL (
+		SELECT j.run_at FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue ORDER BY j.run_at, j.seq LIMIT 1) s
+	WHERE NOT EXISTS (SELECT 1 FROM public.pawl_queue p WHERE p.name = a.queue AND p.paused)`, o)
+	// pawl_job_ready, pawl_job_scheduled
+	q.claimable = named(withNow+`
+	SELECT a.ord FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord)
+	WHERE EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue)
+		OR EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.run_at <= t.now)
+	ORDER BY a.ord`, o)
+}
+
+// endWaiting cancels the jobs of a condition and returns their number.
+func endWaiting(reason, which string) string {
+	return withNow + `, c AS MATERIALIZED (
+		SELECT ctid AS tid, retention, ` + window + ` AS win FROM public.pawl_job WHERE ` + which + `),
+	d AS (DELETE FROM public.pawl_job j USING c WHERE j.ctid = c.tid AND c.retention < 0 AND c.win = 0 RETURNING 1),
+	u AS (UPDATE public.pawl_job j SET state = 6, reason = '` + reason + `', finished_at = t.now,
+			purge_at = t.now + greatest(c.retention, c.win), held = CASE WHEN c.win > 0 THEN j.held END
+		FROM t, c WHERE j.ctid = c.tid AND NOT (c.retention < 0 AND c.win = 0) RETURNING 1)
+	SELECT (SELECT count(*) FROM d) + (SELECT count(*) FROM u)`
+}
+
+// window is how long a final job keeps its unique key.
+const window = `CASE WHEN umode = 2 THEN coalesce(uwindow, 0) ELSE 0 END`
+
+// What a settle or an extend says of a place of its input that was not done.
+const (
+	statusRepeated = 1 // was settled by the same verb before
+	statusLost     = 2
+	statusMissing  = 3
+	statusLocked   = 4 // by an open transaction, or changed this very moment
+)
+
+func (q *statements) settles(o *Options) {
+	q.settle = named(settleSQL("SKIP LOCKED"), o)
+	q.settleTx = named(settleSQL(""), o)
+	// pawl_job_pkey. The lock is one that an open transaction which settles the
+	// job, and keeps its record, does not exclude.
+	q.extend = named(withNow+`, i AS MATERIALIZED (
+		SELECT * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY
+			AS i(id, fence, lease, progress, ord)),
+	l AS MATERIALIZED (SELECT i.*, j.seq FROM i CROSS JOIN LATERAL (
+			SELECT seq, state, fence FROM public.pawl_job WHERE id = i.id LIMIT 1 FOR KEY SHARE SKIP LOCKED) j
+		WHERE j.state = 3 AND j.fence = i.fence),
+	u AS (INSERT INTO public.pawl_lease AS o (seq, id, fence, until, extends, progress_at, progress)
+		SELECT l.seq, l.id, l.fence, t.now + l.lease, 1, CASE WHEN l.progress <> '' THEN t.now END, nullif(l.progress, '')::json
+		FROM t, l ORDER BY l.ord
+		ON CONFLICT (seq) DO UPDATE SET fence = excluded.fence, until = excluded.until, extends = o.extends + 1,
+			progress = coalesce(excluded.progress, CASE WHEN o.fence = excluded.fence THEN o.progress END),
+			progress_at = coalesce(excluded.progress_at, o.progress_at))
+	SELECT i.ord, CASE WHEN EXISTS (
+		SELECT 1 FROM public.pawl_job j WHERE j.id = i.id AND j.state = 3 AND j.fence = i.fence) THEN 4 ELSE 2 END
+	FROM i WHERE i.ord NOT IN (SELECT ord FROM l) ORDER BY i.ord`, o)
+}
+
+// settleSQL settles each of its input with one probe of pawl_job_pkey that locks
+// the row, and one write by ctid. It returns the places that it did not settle.
+func settleSQL(locked string) string {
+	return withNow + `, i AS MATERIALIZED (
+		SELECT * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::smallint[], $5::bigint[], $6::smallint[], $7::bytea[],
+			$8::text[], $9::text[]) WITH ORDINALITY AS i(id, fence, verb, delay, urgency, outcome, error, stack, ord)),
+	l AS MATERIALIZED (
+		SELECT i.*, j.* FROM i CROSS JOIN LATERAL (
+			SELECT ctid AS tid, last_fence, last_verb, state = 3 AND fence IS NOT DISTINCT FROM i.fence AS current,
+				retention, attempt, max_attempts, worker, ` + window + ` AS win
+			FROM public.pawl_job WHERE id = i.id LIMIT 1 FOR NO KEY UPDATE ` + locked + `) j),
+	n AS MATERIALIZED (
+		SELECT l.*, verb = 1 AND retention < 0 AND win = 0 AS gone, CASE
+			WHEN verb = 1 THEN 4
+			WHEN verb = 3 OR verb = 2 AND max_attempts > 0 AND attempt >= max_attempts THEN 5
+			WHEN delay > 0 THEN 1 ELSE 2 END AS next
+		FROM l WHERE current),
+	d AS (DELETE FROM public.pawl_job j USING n WHERE j.ctid = n.tid AND n.gone RETURNING n.ord),
+	u AS (UPDATE public.pawl_job j SET state = n.next, last_fence = n.fence, last_verb = n.verb,
+			run_at = CASE WHEN n.next = 1 THEN t.now + n.delay WHEN n.verb = 2 AND n.next = 2 THEN t.now ELSE j.run_at END,
+			finished_at = CASE WHEN n.next >= 4 THEN t.now END,
+			purge_at = CASE WHEN n.next = 4 THEN t.now + greatest(n.retention, n.win) END,
+			held = CASE WHEN n.next >= 4 AND n.win = 0 THEN NULL ELSE j.held END,
+			result = n.outcome,
+			attempt = j.attempt - CASE WHEN n.verb >= 4 THEN 1 ELSE 0 END,
+			priority = coalesce(n.urgency, j.priority),
+			retries = CASE WHEN n.verb = 2 AND n.next <= 2 THEN coalesce(j.retries, 0) + 1 ELSE j.retries END,
+			releases = CASE WHEN n.verb = 4 THEN coalesce(j.releases, 0) + 1 ELSE j.releases END,
+			snoozes = CASE WHEN n.verb = 5 THEN coalesce(j.snoozes, 0) + 1 ELSE j.snoozes END,
+			skips = CASE WHEN n.verb = 6 THEN coalesce(j.skips, 0) + 1 ELSE j.skips END,
+			reason = CASE n.verb WHEN 2 THEN CASE WHEN n.next = 5 THEN 'attempts' ELSE 'retry' END
+				WHEN 3 THEN 'bury' WHEN 4 THEN 'release' WHEN 5 THEN 'snooze' WHEN 6 THEN 'skip' END,
+			failures = CASE WHEN n.verb IN (2, 3) THEN ` + addFailure("json_strip_nulls(json_build_object('at', t.now, 'attempt', n.attempt,"+
+		"'worker', coalesce(n.worker, ''), 'error', n.error, 'stack', nullif(n.stack, '')))") + ` ELSE j.failures END
+		FROM t, n WHERE j.ctid = n.tid AND NOT n.gone RETURNING n.ord)
+	SELECT i.ord, CASE
+		WHEN l.ord IS NULL THEN CASE WHEN EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.id = i.id) THEN 4 ELSE 3 END
+		WHEN l.current THEN 4
+		WHEN l.last_fence = i.fence AND l.last_verb = i.verb THEN 1 ELSE 2 END
+	FROM i LEFT JOIN l ON l.ord = i.ord
+	WHERE i.ord NOT IN (SELECT ord FROM d UNION ALL SELECT ord FROM u) ORDER BY i.ord`
+}
+
+// addFailure appends to the failures of j and keeps the last ten, which is
+// pawl.MaxFailures.
+func addFailure(failure string) string {
+	return `(coalesce(j.failures, '{}') || ` + failure + `)[greatest(1, cardinality(coalesce(j.failures, '{}')) - 8):]`
+}
+
+func (q *statements) records(o *Options) {
+	byID := func(lock string) string {
+		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, i.ord, j.payload, j.result
+		FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
+		CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = i.id LIMIT 1 `+lock+`) j
+		LEFT JOIN public.pawl_lease l ON l.seq = j.seq`, o)
+	}
+	q.byID, q.lockByID, q.tryLockByID = byID(""), byID("FOR UPDATE"), byID("FOR UPDATE SKIP LOCKED")
+	// pawl_job_pkey
+	q.save = named(`UPDATE public.pawl_job j SET state = i.state, kind = i.kind, priority = i.priority,
+			reason = nullif(i.reason, ''), run_at = i.run_at, start_before = nullif(i.start_before, 0),
+			finished_at = nullif(i.finished_at, 0), purge_at = nullif(i.purge_at, 0), lease = nullif(i.lease, 0),
+			timeout = nullif(i.timeout, 0), retention = i.retention, attempt = i.attempt, rescued = i.rescued,
+			max_attempts = i.max_attempts, max_rescues = i.max_rescues, umode = nullif(i.umode, 0),
+			uwindow = nullif(i.uwindow, 0), held = nullif(i.held, false), rescues = nullif(i.rescues, 0),
+			kicks = nullif(i.kicks, 0),
+			failures = CASE WHEN i.failure <> '' THEN `+addFailure("i.failure::json")+` ELSE j.failures END,
+			meta = CASE WHEN i.new_meta THEN nullif(i.meta, '')::json ELSE j.meta END,
+			payload = CASE WHEN i.new_payload THEN i.payload ELSE j.payload END,
+			result = CASE WHEN i.no_result THEN NULL ELSE j.result END
+		FROM unnest($1::text[]::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::bigint[],
+			$8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[], $14::integer[],
+			$15::integer[], $16::integer[], $17::smallint[], $18::bigint[], $19::boolean[], $20::integer[], $21::integer[],
+			$22::text[], $23::boolean[], $24::text[], $25::boolean[], $26::bytea[], $27::boolean[])
+			AS i(id, state, kind, priority, reason, run_at, start_before, finished_at, purge_at, lease, timeout, retention,
+				attempt, rescued, max_attempts, max_rescues, umode, uwindow, held, rescues, kicks, failure, new_meta, meta,
+				new_payload, payload, no_result)
+		WHERE j.id = i.id`, o)
+	// pawl_job_pkey
+	q.remove = named(`DELETE FROM public.pawl_job j USING unnest($1::text[]::uuid[]) AS i(id) WHERE j.id = i.id`, o)
+	// pawl_lease_pkey
+	q.forgetLeases = named(`DELETE FROM public.pawl_lease l USING unnest($1::bigint[]) AS i(seq) WHERE l.seq = i.seq`, o)
+	q.forgetProgress = named(`UPDATE public.pawl_lease l SET progress = NULL, progress_at = NULL
+		FROM unnest($1::bigint[]) AS i(seq) WHERE l.seq = i.seq AND l.progress IS NOT NULL`, o)
+}
+
+func (q *statements) sweeps(o *Options) {
+	q.now = withNow + ` SELECT now FROM t`
+	// pawl_job_due
+	q.promoteAll = named(withNow+`
+	UPDATE public.pawl_job SET state = 2 WHERE state = 1 AND ctid = ANY (ARRAY(
+		SELECT ctid FROM public.pawl_job WHERE state = 1 AND run_at <= (SELECT now FROM t)
+		ORDER BY run_at LIMIT $2::bigint FOR NO KEY UPDATE SKIP LOCKED)) RETURNING queue`, o)
+	// pawl_lease_until, then pawl_job_pkey: what heartbeats left of claims that
+	// are over, and of jobs that are gone.
+	q.endLeases = named(withNow+`
+	UPDATE public.pawl_lease SET until = NULL WHERE ctid = ANY (ARRAY(
+		SELECT l.ctid FROM public.pawl_lease l WHERE l.until <= (SELECT now FROM t) AND NOT EXISTS (
+			SELECT 1 FROM public.pawl_job j WHERE j.id = l.id AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence)
+		ORDER BY l.until LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
+	RETURNING seq, id`, o)
+	q.dropLeases = named(`DELETE FROM public.pawl_lease l USING unnest($1::bigint[], $2::text[]::uuid[]) AS i(seq, id)
+		WHERE l.seq = i.seq AND NOT EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.id = i.id AND j.seq = i.seq)`, o)
+	// pawl_job_lease, pawl_lease_pkey: claims that were never extended.
+	q.expiredClaims = named(withNow+`
+	SELECT j.id FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until <= (SELECT now FROM t)
+		AND NOT EXISTS (SELECT 1 FROM public.pawl_lease l WHERE l.seq = j.seq AND l.fence = j.fence)
+	ORDER BY j.lease_until LIMIT $2::bigint FOR UPDATE OF j SKIP LOCKED`, o)
+	// pawl_lease_until, pawl_job_pkey: claims that were.
+	q.expiredLeases = named(withNow+`
+	SELECT j.id FROM public.pawl_lease l CROSS JOIN LATERAL (
+		SELECT id, seq, state, fence FROM public.pawl_job WHERE id = l.id LIMIT 1 FOR UPDATE SKIP LOCKED) j
+	WHERE l.until <= (SELECT now FROM t) AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence
+	ORDER BY l.until LIMIT $2::bigint`, o)
+	// pawl_job_purge
+	q.purge = named(withNow+`
+	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM public.pawl_job WHERE purge_at IS NOT NULL AND purge_at <= (SELECT now FROM t)
+		ORDER BY purge_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
+	// pawl_job_final
+	q.buriedQueues = named(queuesOf("state >= 4")+`
+	SELECT q.name, (SELECT count(*) FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = q.name)
+	FROM q WHERE q.name IS NOT NULL`, o)
+	const inWindow = `coalesce(held, false) AND finished_at + coalesce(uwindow, 0) > (SELECT now FROM t)`
+	q.oldBuried = named(withNow+`
+	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
+			AND finished_at <= (SELECT now FROM t) - $3::bigint AND NOT (`+inWindow+`)
+		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
+	q.excessBuried = named(withNow+`
+	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM (
+			SELECT ctid, held, finished_at, uwindow FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
+			ORDER BY finished_at, id LIMIT $3::bigint FOR UPDATE SKIP LOCKED) o
+		WHERE NOT (`+inWindow+`) LIMIT $4::bigint)) RETURNING seq`, o)
+	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
+	q.nextOfAll = named(withNow+`
+	SELECT coalesce(least(
+		(SELECT run_at FROM public.pawl_job WHERE state = 1 ORDER BY run_at LIMIT 1),
+		(SELECT j.lease_until FROM public.pawl_job j WHERE j.state = 3 AND NOT EXISTS (
+			SELECT 1 FROM public.pawl_lease l WHERE l.seq = j.seq AND l.fence = j.fence) ORDER BY j.lease_until LIMIT 1),
+		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL AND EXISTS (
+			SELECT 1 FROM public.pawl_job j WHERE j.id = l.id AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence)
+			ORDER BY l.until LIMIT 1),
+		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
+		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
+	) - t.now, 0), t.now FROM t`, o)
+	// pawl_job_final
+	q.nextOldestBuried = named(`SELECT coalesce(min(finished_at), 0) FROM unnest($1::text[]) AS a(queue) CROSS JOIN LATERAL (
+		SELECT finished_at FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = a.queue
+		ORDER BY finished_at, id LIMIT 1) j`, o)
+}
+
+// queuesOf is a common table expression of the queues that hold a job in some
+// states. It hops from name to name in the index of the states, so its cost
+// depends on the number of queues and not of jobs.
+func queuesOf(states string) string {
+	return `WITH RECURSIVE q(name) AS (
+		(SELECT queue FROM public.pawl_job WHERE ` + states + ` ORDER BY queue LIMIT 1)
+		UNION ALL
+		SELECT (SELECT queue FROM public.pawl_job WHERE ` + states + ` AND queue > q.name ORDER BY queue LIMIT 1)
+		FROM q WHERE q.name IS NOT NULL)`
+}
+
+func (q *statements) reads(o *Options) {
+	q.pause = named(`INSERT INTO public.pawl_queue (name, paused) VALUES ($1::text, true)
+		ON CONFLICT (name) DO UPDATE SET paused = true`, o)
+	q.resume = named(`DELETE FROM public.pawl_queue WHERE name = $1::text`, o)
+	q.paused = named(`SELECT name FROM public.pawl_queue WHERE paused`, o)
+	// pawl_job_ready, _scheduled, _running, _final
+	q.counts = named(withNow+`
+	SELECT a.queue,
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.reason IN ('retry', 'rescue')),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 3 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 4 AND j.state >= 4 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 6 AND j.state >= 4 AND j.queue = a.queue),
+		coalesce((SELECT t.now - min(j.run_at) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue), 0),
+		EXISTS (SELECT 1 FROM public.pawl_queue p WHERE p.name = a.queue AND p.paused)
+	FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord) ORDER BY a.ord`, o)
+	// pawl_queue_pkey, pawl_job_ready, _scheduled, _running, _final
+	q.nextQueue = named(`SELECT coalesce(least(
+		(SELECT name FROM public.pawl_queue WHERE name > $1::text COLLATE "C" ORDER BY name LIMIT 1),
+		(SELECT queue FROM public.pawl_job WHERE state = 1 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
+		(SELECT queue FROM public.pawl_job WHERE state = 2 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
+		(SELECT queue FROM public.pawl_job WHERE state = 3 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
+		(SELECT queue FROM public.pawl_job WHERE state >= 4 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1)), '')`, o)
+	page := func(where, order string) string {
+		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, coalesce(octet_length(j.payload), 0) + coalesce(octet_length(j.result), 0)
+		FROM public.pawl_job j LEFT JOIN public.pawl_lease l ON l.seq = j.seq
+		WHERE `+where+` AND j.queue = $1::text ORDER BY `+order+` LIMIT $2::bigint`, o)
+	}
+	q.pageReady = page(`j.state = 2 AND (j.priority, j.run_at, j.seq) > ($3::smallint, $4::bigint, $5::bigint)`, `j.priority, j.run_at, j.seq`)
+	q.pageScheduled = page(`j.state = 1 AND (j.run_at, j.seq) > ($3::bigint, $4::bigint)`, `j.run_at, j.seq`)
+	q.pageRunning = page(`j.state = 3 AND (j.claimed_at, j.seq) > ($3::bigint, $4::bigint)`, `j.claimed_at, j.seq`)
+	q.pageFinal = page(`j.state >= 4 AND j.state = $3::smallint AND (j.finished_at, j.id) > ($4::bigint, $5::text::uuid)`, `j.finished_at, j.id`)
+}

@@ -1,0 +1,264 @@
+package postgres
+
+import (
+	"context"
+	"slices"
+
+	"github.com/pawlq/pawl"
+)
+
+// sweep does each sort of work in a transaction of its own, so that none holds
+// locks for the others.
+func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	w := &sweep{s: s, ctx: ctx, spec: spec}
+	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.purge, w.purgeBuried, w.next} {
+		if err := step(); err != nil {
+			return pawl.Swept{}, err
+		}
+	}
+	s.publish(&w.events)
+	return w.swept, nil
+}
+
+// sweep is one call of Sweep.
+type sweep struct {
+	s      *Store
+	ctx    context.Context
+	spec   pawl.SweepSpec
+	swept  pawl.Swept
+	buried []string // queues with buried jobs
+	events events
+}
+
+// full notes that as much was done as the limit allows.
+func (w *sweep) full(n int) {
+	if n >= w.spec.Limit {
+		w.swept.More = true
+	}
+}
+
+func (w *sweep) promote() error {
+	p := w.s.pipeline()
+	p.each(func(row scanner) error {
+		var queue string
+		err := row.Scan(&queue)
+		w.events.due(queue, 0)
+		w.swept.Promoted++
+		return err
+	}, w.s.q.promoteAll, w.s.clock(), w.spec.Limit)
+	err := p.run(w.ctx)
+	w.full(w.swept.Promoted)
+	return err
+}
+
+func (w *sweep) expire() error {
+	p := w.s.pipeline()
+	p.each(func(row scanner) error { return row.Scan(&w.swept.Expired) }, w.s.q.expire, w.s.clock(), w.spec.Limit)
+	err := p.run(w.ctx)
+	w.full(w.swept.Expired)
+	return err
+}
+
+// endLeases forgets what heartbeats left of claims that are over.
+func (w *sweep) endLeases() error {
+	var seqs []int64
+	var ids []string
+	err := w.s.inTx(w.ctx, func(run runner) error {
+		seqs, ids = nil, nil
+		err := run.each(w.ctx, func(row scanner) error {
+			var seq int64
+			var id string
+			err := row.Scan(&seq, &id)
+			seqs, ids = append(seqs, seq), append(ids, id)
+			return err
+		}, w.s.q.endLeases, w.s.clock(), w.spec.Limit)
+		if err != nil || len(seqs) == 0 {
+			return err
+		}
+		return run.exec(w.ctx, w.s.q.dropLeases, seqs, ids)
+	})
+	w.full(len(seqs))
+	return err
+}
+
+// rescue takes jobs back whose lease has expired. The rows are locked first,
+// against heartbeats that are being committed, and looked at then.
+func (w *sweep) rescue() error {
+	var swept pawl.Swept
+	var told events
+	done := 0
+	err := w.s.inTx(w.ctx, func(run runner) error {
+		swept, told, done = pawl.Swept{}, events{}, 0
+		ids, err := w.expired(run)
+		if err != nil || len(ids) == 0 {
+			return err
+		}
+		now, err := w.s.time(w.ctx, run)
+		if err != nil {
+			return err
+		}
+		found, err := w.s.records(w.ctx, run, w.s.q.byID, ids)
+		if err != nil {
+			return err
+		}
+		c := &changes{s: w.s, run: run}
+		for _, r := range found {
+			if r.state != pawl.Running || r.until() > now {
+				continue
+			}
+			ref := r.ref()
+			if c.rescue(r, now) {
+				swept.Buried = append(swept.Buried, ref)
+			} else {
+				swept.Rescued = append(swept.Rescued, ref)
+			}
+			done++
+		}
+		told = c.events
+		return c.write(w.ctx)
+	})
+	if err != nil {
+		return err
+	}
+	w.swept.Rescued, w.swept.Buried = swept.Rescued, swept.Buried
+	w.events.add(&told)
+	w.full(done)
+	return nil
+}
+
+// expired locks running jobs whose lease seems to have expired.
+func (w *sweep) expired(run runner) (ids []string, err error) {
+	for _, sql := range []string{w.s.q.expiredClaims, w.s.q.expiredLeases} {
+		limit := w.spec.Limit - len(ids)
+		if limit == 0 {
+			break
+		}
+		err := run.each(w.ctx, func(row scanner) error {
+			var id pawl.ID
+			err := row.Scan((*[16]byte)(&id))
+			ids = append(ids, id.String())
+			return err
+		}, sql, w.s.clock(), limit)
+		if err != nil {
+			return nil, err
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+func (c *changes) rescue(r *record, now int64) (buried bool) {
+	c.events.ended(r.ref())
+	r.failure = &pawl.Failure{At: toTime(now), Attempt: r.attempt, WorkerID: r.worker, Error: "lease expired"}
+	r.attempt--
+	if r.rescued >= r.maxRescues {
+		c.end(r, r.finish(pawl.Buried, pawl.ReasonRescues, now))
+		return true
+	}
+	r.rescued++
+	r.counts.Rescues++
+	r.reason = string(pawl.ReasonRescue)
+	delay := pawl.RescueDelay(r.rescued)
+	r.runAt = now + microseconds(delay)
+	r.wait(now)
+	c.events.due(r.queue, delay)
+	c.saved = append(c.saved, r)
+	return false
+}
+
+func (w *sweep) purge() error {
+	n, err := w.deleteBy(w.s.q.purge, w.s.clock(), w.spec.Limit)
+	w.swept.Purged += n
+	w.full(n)
+	return err
+}
+
+// deleteBy runs a statement that deletes jobs and returns their seqs.
+func (w *sweep) deleteBy(sql string, args ...any) (n int, err error) {
+	err = w.s.inTx(w.ctx, func(run runner) error {
+		var seqs []int64
+		err := run.each(w.ctx, func(row scanner) error {
+			var seq int64
+			err := row.Scan(&seq)
+			seqs = append(seqs, seq)
+			return err
+		}, sql, args...)
+		if n = len(seqs); err != nil || n == 0 {
+			return err
+		}
+		return run.exec(w.ctx, w.s.q.forgetLeases, seqs)
+	})
+	return n, err
+}
+
+// purgeBuried deletes buried jobs that are too old or too many.
+func (w *sweep) purgeBuried() error {
+	if w.spec.BuriedRetention <= 0 && w.spec.MaxBuried <= 0 {
+		return nil
+	}
+	counts := map[string]int{}
+	err := w.s.read(w.ctx, func(row scanner) error {
+		var queue string
+		var n int
+		err := row.Scan(&queue, &n)
+		if n > 0 {
+			w.buried = append(w.buried, queue)
+			counts[queue] = n
+		}
+		return err
+	}, w.s.q.buriedQueues)
+	if err != nil {
+		return err
+	}
+	left := w.spec.Limit
+	for _, queue := range w.buried {
+		if left <= 0 {
+			break
+		}
+		n, err := w.purgeQueue(queue, counts[queue], left)
+		if err != nil {
+			return err
+		}
+		left -= n
+	}
+	w.swept.Purged += w.spec.Limit - left
+	w.full(w.spec.Limit - left)
+	return nil
+}
+
+func (w *sweep) purgeQueue(queue string, count, limit int) (n int, err error) {
+	if w.spec.BuriedRetention > 0 {
+		n, err = w.deleteBy(w.s.q.oldBuried, w.s.clock(), queue, microseconds(w.spec.BuriedRetention), limit)
+		if err != nil {
+			return n, err
+		}
+	}
+	if excess := count - n - w.spec.MaxBuried; w.spec.MaxBuried > 0 && excess > 0 && n < limit {
+		more, err := w.deleteBy(w.s.q.excessBuried, w.s.clock(), queue, excess, limit-n)
+		return n + more, err
+	}
+	return n, nil
+}
+
+// next finds out when something is due again.
+func (w *sweep) next() error {
+	var us, now int64
+	err := w.s.read(w.ctx, func(row scanner) error { return row.Scan(&us, &now) }, w.s.q.nextOfAll, w.s.clock())
+	if err != nil {
+		return err
+	}
+	w.swept.NextDue = untilMicros(us)
+	if w.spec.BuriedRetention <= 0 || len(w.buried) == 0 {
+		return nil
+	}
+	var oldest int64
+	err = w.s.read(w.ctx, func(row scanner) error { return row.Scan(&oldest) }, w.s.q.nextOldestBuried, w.buried)
+	if err != nil || oldest == 0 {
+		return err
+	}
+	due := untilMicros(max(oldest+microseconds(w.spec.BuriedRetention)-now, 1))
+	if w.swept.NextDue == 0 || due < w.swept.NextDue {
+		w.swept.NextDue = due
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pawlq/pawl"
+)
+
+// Tx returns a writer whose Enqueue and Settle are part of a transaction in the
+// database of the Store: others see what it did when that is committed, and
+// nothing of it if that is rolled back. Workers are told of the jobs at the
+// commit.
+//
+// Nothing is retried. An error of the server makes the whole transaction fail,
+// unless the caller rolls back to a savepoint of its own. If it was a deadlock
+// or a serialization failure, the error wraps [pawl.ErrTxOver], and so does that
+// of every later call of the writer.
+//
+// Settle waits for other open transactions that hold the job. A limit of depth
+// does not count what is not committed yet.
+//
+// The writer is for one goroutine at a time, as its transaction is.
+func (s *Store) Tx(tx pgx.Tx) pawl.Writer {
+	// Plans that the driver keeps prepared could be of a time when the tables
+	// were empty.
+	mode := pgx.QueryExecModeCacheDescribe
+	if s.o.PollOnly {
+		mode = pgx.QueryExecModeExec
+	}
+	return &txWriter{s: s, run: native{q: tx, mode: &mode}, tell: true}
+}
+
+// SQLTx is [Store.Tx] for a transaction of database/sql, with any driver.
+func (s *Store) SQLTx(x Querier) pawl.Writer { return &txWriter{s: s, run: portable{x}, tell: true} }
+
+// txWriter writes in a caller's transaction.
+type txWriter struct {
+	s    *Store
+	run  runner
+	tell bool // by NOTIFY in the transaction
+
+	mu     sync.Mutex
+	over   error
+	told   map[string]struct{}
+	events events
+}
+
+// Enqueue implements [pawl.Writer].
+func (t *txWriter) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	e := t.s.newEnqueue(ctx, reqs)
+	e.run, e.foreign = t.run, true
+	err := t.do("enqueue in transaction", func() error {
+		if err := e.inTx(); err != nil {
+			return err
+		}
+		return t.note(ctx, &e.events)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return e.receipts, nil
+}
+
+// savepoint is for calls that may be refused after a part was done.
+const savepoint = "pawl_enqueue"
+
+// inTx stores the requests in a caller's transaction. If one is refused, the
+// transaction is as it was before.
+func (e *enqueue) inTx() error {
+	if e.plain {
+		return e.bulk()
+	}
+	if err := e.run.exec(e.ctx, "SAVEPOINT "+savepoint); err != nil {
+		return err
+	}
+	if err := e.all(); err != nil {
+		if code(err) == "" && e.ctx.Err() == nil {
+			if undo := e.run.exec(e.ctx, "ROLLBACK TO SAVEPOINT "+savepoint); undo != nil {
+				return undo
+			}
+		}
+		return err
+	}
+	return e.run.exec(e.ctx, "RELEASE SAVEPOINT "+savepoint)
+}
+
+// Settle implements [pawl.Writer].
+func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	st := t.s.newSettlement(outcomes)
+	err = t.do("settle in transaction", func() error {
+		if err := st.inTx(ctx, t.run); err != nil {
+			return err
+		}
+		return t.note(ctx, &st.events)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return st.lost(), nil
+}
+
+// do runs f unless the transaction is over.
+func (t *txWriter) do(what string, f func() error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		return t.over
+	}
+	select {
+	case <-t.s.watch.gone:
+		return pawl.ErrClosed
+	default:
+	}
+	err := f()
+	if isOver(err) {
+		t.over = fmt.Errorf("pawl/postgres: %s: %w: %w", what, pawl.ErrTxOver, err)
+		return t.over
+	}
+	return explain(what, err)
+}
+
+// note makes the server tell others at the commit, or keeps it for InTx. Each
+// message goes once a transaction.
+func (t *txWriter) note(ctx context.Context, e *events) error {
+	t.events.add(e)
+	if !t.tell || t.s.o.PollOnly {
+		return nil
+	}
+	var fresh []string
+	for _, event := range e.all() {
+		m := message(event, fromTx)
+		if _, ok := t.told[m]; ok {
+			continue
+		}
+		if t.told == nil {
+			t.told = make(map[string]struct{})
+		}
+		t.told[m] = struct{}{}
+		fresh = append(fresh, m)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return t.run.exec(ctx, t.s.q.notify, t.s.channel(), fresh)
+}
+
+// InTx runs f in a transaction at the pool's default isolation, commits it, and
+// wakes workers. If f fails, or panics, the transaction is rolled back, and InTx
+// returns the error as it is. f is not called twice.
+func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return explain("begin", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // does nothing after a commit
+	w := s.Tx(tx).(*txWriter)
+	w.tell = false
+	if err := f(tx, w); err != nil {
+		return err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		if isOver(err) {
+			return fmt.Errorf("pawl/postgres: commit: %w: %w", pawl.ErrTxOver, err)
+		}
+		return explain("commit", err)
+	}
+	s.publish(&w.events)
+	return nil
+}

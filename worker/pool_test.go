@@ -45,7 +45,7 @@ func TestManyJobsOnce(t *testing.T) {
 		for _, settleNow := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/now=%v", sort.name, settleNow), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					const n = 5000
+					const n = 2000
 					runs := make(chan pawl.ID, 2*n)
 					f := prepare(t, sort.make)
 					for range n {
@@ -104,7 +104,7 @@ func TestRetriesThenBurial(t *testing.T) {
 		}}
 		f := start(t, cycling, h, nil)
 		id := f.enqueue(&pawl.Request{MaxAttempts: 4})
-		rest(24 * time.Hour)
+		rest(6 * time.Hour)
 		j := f.wantState(id, pawl.Buried, pawl.ReasonAttempts)
 		want := []time.Duration{0, time.Hour, 3 * time.Hour, 5 * time.Hour}
 		for i, at := range times {

@@ -76,7 +76,6 @@ const (
 	defaultPollInterval = 2 * time.Millisecond
 	maxPrefixLen        = 40
 	ownConns            = 32 // connections of our pool: each has a page cache
-	writerCacheKB       = 16 << 10
 )
 
 // Options are the settings of a Store. The zero value of each is its default.
@@ -98,7 +97,7 @@ type Options struct {
 
 	// PollInterval is how often the file is asked whether another process, or
 	// a transaction of the program, has changed it, while somebody watches.
-	// One such look takes some microseconds. It is four times as long when
+	// One such look takes some microseconds. It is six times as long when
 	// nothing has happened for a while. 0 means 2 ms.
 	PollInterval time.Duration
 

@@ -250,7 +250,7 @@ func (p *Pool) renewRecovered(ctx context.Context, jobs []*pawl.Job, spec pawl.C
 	defer cancel()
 	now := p.now()
 	// Those lost are found so by their next heartbeat or settle.
-	if _, err := p.q.Renew(ctx, renewals); err == nil {
+	if _, err := p.q.ExtendBatch(ctx, renewals); err == nil {
 		*sent = now
 	}
 }

@@ -87,7 +87,7 @@ func (p *Pool) renew(ctx context.Context, o *outage, runs []*run) {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	lost, err := p.q.Renew(ctx, renewals)
+	lost, err := p.q.ExtendBatch(ctx, renewals)
 	if err != nil {
 		p.failed(o, "extend", err)
 		p.postpone(runs, o.tries)

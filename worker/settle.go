@@ -24,8 +24,9 @@ const (
 	groupTries = 3
 
 	// maxAlone is how many times an outcome may fail in a call of its own while
-	// others succeed before it counts as impossible to store.
-	maxAlone = 5
+	// others succeed before it counts as impossible to store. A call that was
+	// merely too slow does not count.
+	maxAlone = 10
 )
 
 // settleLoop settles outcomes until the pool is over. ctx ends its calls.
@@ -265,7 +266,7 @@ func (p *Pool) unsettled(batch []*run, err error) {
 		r.outcome.Repeat = true
 		r.tries++
 		r.solo = r.tries >= groupTries
-		if len(batch) == 1 && p.succeeded > r.seen {
+		if len(batch) == 1 && p.succeeded > r.seen && !errors.Is(err, context.DeadlineExceeded) {
 			r.alone++
 		}
 		r.seen = p.succeeded

@@ -58,6 +58,8 @@ func TestOutage(t *testing.T) {
 				for range 50 {
 					f.enqueue(&pawl.Request{})
 				}
+				// What is unsettled for an hour is another's by then.
+				rest(2 * time.Second)
 				var calls atomic.Int64
 				f.storage.disturb(func(context.Context, string, func() error) error {
 					calls.Add(1)
@@ -115,6 +117,11 @@ func TestHangs(t *testing.T) {
 				rest(10 * time.Minute)
 				f.storage.heal()
 				rest(time.Minute)
+				if s := f.p.Stats(); s.Completed != 50 {
+					for j, err := range f.q.Jobs(context.Background(), pawl.Filter{States: []pawl.State{pawl.Scheduled, pawl.Ready, pawl.Running}}) {
+						t.Errorf("%v at %v: %+v, %v", j, time.Now(), s, err)
+					}
+				}
 				f.stop()
 				c.want(t, 50)
 			})
@@ -265,7 +272,7 @@ func TestGuiltyOutcome(t *testing.T) {
 						f.wantState(id, pawl.Completed, "")
 					}
 				}
-				for range 40 { // others go on succeeding
+				for range 90 { // others go on succeeding
 					f.enqueue(&pawl.Request{})
 					rest(time.Second)
 				}
@@ -275,7 +282,7 @@ func TestGuiltyOutcome(t *testing.T) {
 					t.Errorf("failures %v", j.Failures)
 				}
 				f.stop()
-				if s := f.p.Stats(); s.Completed != 79 || s.Failed != 1 {
+				if s := f.p.Stats(); s.Completed != 129 || s.Failed != 1 {
 					t.Errorf("%s: stats %+v", sort.name, s)
 				}
 			})
@@ -376,12 +383,9 @@ func TestClaimOfUnknownOutcomeAtStop(t *testing.T) {
 // The same for one that settles too: what it settled is not lost either.
 func TestCycleOfUnknownOutcomeAtStop(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		var c counting
 		f := prepare(t, cycling)
-		ids := make([]pawl.ID, 200)
-		for i := range ids {
-			ids[i] = f.enqueue(&pawl.Request{})
-		}
+		first := f.enqueue(&pawl.Request{})
+		second := f.enqueue(&pawl.Request{})
 		inCycle := make(chan struct{})
 		var once sync.Once
 		f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
@@ -393,22 +397,17 @@ func TestCycleOfUnknownOutcomeAtStop(t *testing.T) {
 			}
 			return err
 		})
-		f.start(&c, &worker.Options{Concurrency: 5})
+		// A job this slow ends while the fetcher waits, which then takes its
+		// outcome along.
+		h := worker.Func(func(context.Context, *pawl.Job) error { time.Sleep(time.Minute); return nil })
+		f.start(h, &worker.Options{Concurrency: 1})
 		<-inCycle
 		f.stop()
-		released := 0
-		for _, id := range ids {
-			switch j := f.get(id); {
-			case j.State == pawl.Ready && j.Reason == pawl.ReasonRelease:
-				released++
-			case j.State == pawl.Running:
-				t.Errorf("job %v is running", id)
-			}
+		f.wantState(first, pawl.Completed, "")
+		f.wantState(second, pawl.Ready, pawl.ReasonRelease)
+		if s := f.p.Stats(); s.Lost != 0 || s.Completed != 1 || s.Released != 1 {
+			t.Errorf("stats %+v", s)
 		}
-		if s := f.p.Stats(); released == 0 || s.Lost != 0 || s.Released != int64(released) {
-			t.Errorf("%d released; stats %+v", released, s)
-		}
-		c.want(t, int(f.p.Stats().Completed))
 	})
 }
 

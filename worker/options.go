@@ -146,7 +146,7 @@ func queuesOf(o Options, kinds []pawl.Kind) []Queue {
 	return queues
 }
 
-func (o *Options) validate() error {
+func (o *Options) validate(pq *pawl.Queue) error {
 	positive := func(field string, d time.Duration) error {
 		if d < 0 {
 			return &pawl.InvalidError{Field: field, Limit: "positive"}
@@ -166,7 +166,7 @@ func (o *Options) validate() error {
 		return &pawl.InvalidError{Field: "WorkerID", Limit: "at most 255 bytes"}
 	}
 	return cmp.Or(
-		o.validateQueues(),
+		o.validateQueues(pq),
 		positive("Heartbeat", o.Heartbeat),
 		positive("Poll", o.Poll),
 		positive("SweepEvery", o.SweepEvery),
@@ -174,14 +174,13 @@ func (o *Options) validate() error {
 	)
 }
 
-func (o *Options) validateQueues() error {
+func (o *Options) validateQueues(pq *pawl.Queue) error {
 	if len(o.Queues) == 0 || len(o.Queues) > maxQueues {
 		return &pawl.InvalidError{Field: "Queues", Limit: fmt.Sprintf("1 to %d", maxQueues)}
 	}
 	for i, q := range o.Queues {
-		// A Request knows the rules of names.
-		r := pawl.Request{ID: pawl.ID{1}, Queue: q.Name, Kind: "k", MaxAttempts: 1, MaxRescues: 1, MaxDepth: 1, Retention: 1}
-		if err := r.Validate(); err != nil {
+		// A request knows the rules of names.
+		if _, err := pq.Prepare(&pawl.Request{Queue: q.Name, Kind: "k"}); err != nil {
 			return err
 		}
 		if q.Concurrency < 1 || q.Concurrency > maxConcurrency {

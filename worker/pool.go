@@ -107,7 +107,7 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 	p.log = p.opts.Logger
 	_, p.cycles = pawl.Find[pawl.Cycler](q.Storage())
 	p.kinds, p.fallback = kindsOf(q, kinds, p.opts.Middleware)
-	if p.err = p.opts.validate(); p.err == nil {
+	if p.err = p.opts.validate(q); p.err == nil {
 		p.makeGroups()
 	}
 	return p

@@ -67,11 +67,7 @@ func (s *Store) changeRound(ctx context.Context, c *pawl.Change, changed []pawl.
 		if !there {
 			continue
 		}
-		_, err = retry(ctx, func() (struct{}, error) {
-			_, err := s.changeAt(ctx, c, changed, []int{i}, s.q.lockByID)
-			return struct{}{}, err
-		})
-		if err != nil {
+		if _, err := s.changeAt(ctx, c, changed, []int{i}, s.q.lockByID); err != nil {
 			return err
 		}
 	}

@@ -16,28 +16,29 @@ func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, e
 	return c, err
 }
 
-// cycle settles and claims. What it can it does in one round trip.
+// cycle settles and claims, in one round trip if it can.
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
 	c := &claim{s: s, ctx: ctx, spec: spec}
 	st := s.newSettlement(outcomes)
-	if spec.Repeat {
-		lost, err := s.settle(ctx, outcomes)
-		if err != nil {
+	if !spec.Repeat && len(st.rounds) <= 1 {
+		if err := c.run(st); err != nil {
 			return nil, pawl.Claimed{}, err
 		}
+		// What is left to settle must not undo the claim that was made.
+		err := st.rest(ctx)
+		return st.lost(), c.got, err
+	}
+	lost, busy := s.settle(ctx, outcomes)
+	if busy != nil && !isBusy(busy) {
+		return nil, pawl.Claimed{}, busy
+	}
+	if spec.Repeat {
 		if found, err := c.claimedBefore(); found || err != nil {
-			return lost, c.got, err
+			return lost, c.got, cmp.Or(err, busy)
 		}
-		st = s.newSettlement(nil)
-		err = c.run(st)
-		return lost, c.got, err
 	}
-	if err := c.run(st); err != nil {
-		return nil, pawl.Claimed{}, err
-	}
-	// What is left to settle must not undo the claim that was made.
-	err := st.rest(ctx)
-	return st.lost(), c.got, err
+	err := c.run(s.newSettlement(nil))
+	return lost, c.got, cmp.Or(err, busy)
 }
 
 // claim is one call of Claim.
@@ -50,71 +51,70 @@ type claim struct {
 
 // run settles and claims in as few round trips as the number of queues allows.
 func (c *claim) run(st *settlement) error {
-	p := c.s.pipeline()
-	p.exec(c.s.q.lock, c.spec.Token^tokenLock)
-	st.first(p)
-	queues := make([]string, len(c.spec.Queues))
+	names := make([]string, len(c.spec.Queues))
 	for i, ask := range c.spec.Queues {
-		queues[i] = ask.Queue
+		names[i] = ask.Queue
 	}
-	if len(queues) == 1 {
-		c.queue(p, c.spec.Queues[0])
-		c.nextDue(p, queues)
-		err := p.run(c.ctx)
-		c.finish()
-		return err
-	}
-	var next []int
-	p.each(func(row scanner) error {
-		var ord int
-		err := row.Scan(&ord)
-		next = append(next, ord-1)
-		return err
-	}, c.s.q.claimable, c.s.clock(), queues)
-	c.nextDue(p, queues)
-	if err := p.run(c.ctx); err != nil {
-		return err
-	}
-	for _, i := range next {
-		if len(c.got.Jobs) >= c.spec.Max {
-			break
+	next := []int{0}
+	err := c.s.pipelined(c.ctx, func(p *pipeline) {
+		p.exec(c.s.q.lock, c.spec.Token^tokenLock)
+		st.first(p)
+		if len(names) == 1 {
+			next = nil
+			c.queue(p, c.spec.Queues[0])
+		} else {
+			c.peek(p, names, &next)
 		}
-		p := c.s.pipeline()
-		c.queue(p, c.spec.Queues[i])
-		c.nextDue(p, queues)
-		if err := p.run(c.ctx); err != nil {
-			return err
-		}
+		c.nextDue(p, names)
+	})
+	for len(next) > 0 && err == nil && len(c.got.Jobs) < c.spec.Max {
+		ask := c.spec.Queues[next[0]]
+		next = next[1:]
+		err = c.s.pipelined(c.ctx, func(p *pipeline) {
+			c.queue(p, ask)
+			c.nextDue(p, names)
+		})
 	}
-	c.finish()
-	return nil
+	if len(c.got.Jobs) >= c.spec.Max {
+		c.got.NextDue = 0
+	}
+	return err
 }
 
 // tokenLock tells the locks of claim tokens from other advisory locks.
 const tokenLock = 0x7061776c // "pawl"
 
+// peek finds the places of the queues that have something to claim.
+func (c *claim) peek(p *pipeline, names []string, places *[]int) {
+	*places = nil
+	p.each(func(row scanner) error {
+		var ord int
+		err := row.Scan(&ord)
+		*places = append(*places, ord-1)
+		return err
+	}, c.s.q.claimable, c.s.clock(), names)
+}
+
 // queue claims from one queue.
 func (c *claim) queue(p *pipeline, ask pawl.QueueAsk) {
-	q, now := c.s.q, c.s.clock()
-	n := min(ask.Max, c.spec.Max-len(c.got.Jobs))
+	q, now, before := c.s.q, c.s.clock(), len(c.got.Jobs)
+	n := min(ask.Max, c.spec.Max-before)
 	p.exec(q.promote, now, ask.Queue, pawl.MaxStep)
 	p.exec(q.expire, now, pawl.MaxStep)
-	from := len(c.got.Jobs)
-	var found []*record
-	p.batch.Queue(q.claim, now, ask.Queue, n, c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease)).
-		Query(func(rows pgx.Rows) error {
-			err := scanAll(rows, func(row scanner) error {
-				r := new(record)
-				found = append(found, r)
-				return r.scan(row, &r.payload, &r.counts.Extends)
-			})
-			slices.SortFunc(found, inClaimOrder)
-			c.got.Jobs = c.got.Jobs[:from]
-			for _, r := range found {
-				c.got.Jobs = append(c.got.Jobs, r.job())
-			}
-			return err
+	p.rows(func(rows pgx.Rows) error {
+		var found []*record
+		err := scanAll(rows, func(row scanner) error {
+			r := new(record)
+			found = append(found, r)
+			return r.scan(row, &r.payload, &r.counts.Extends)
 		})
+		slices.SortFunc(found, inClaimOrder)
+		c.got.Jobs = c.got.Jobs[:before]
+		for _, r := range found {
+			c.got.Jobs = append(c.got.Jobs, r.job())
+		}
+		return err
+	}, q.claim, now, ask.Queue, n, c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease))
 }
 
 func inClaimOrder(a, b *record) int {
@@ -139,13 +139,6 @@ func untilMicros(us int64) time.Duration {
 	return time.Duration(max(us, 1)) * time.Microsecond
 }
 
-// finish leaves out what Claimed says only of short claims.
-func (c *claim) finish() {
-	if len(c.got.Jobs) >= c.spec.Max {
-		c.got.NextDue = 0
-	}
-}
-
 // claimedBefore returns the jobs that an earlier claim with the token has made
 // running, after that claim, if it is still under way, has come to its end.
 func (c *claim) claimedBefore() (found bool, err error) {
@@ -153,16 +146,18 @@ func (c *claim) claimedBefore() (found bool, err error) {
 	for i, ask := range c.spec.Queues {
 		queues[i] = ask.Queue
 	}
-	p := c.s.pipeline()
-	p.exec(c.s.q.lock, c.spec.Token^tokenLock)
 	var ids []pawl.ID
-	p.each(func(row scanner) error {
-		var id pawl.ID
-		err := row.Scan((*[16]byte)(&id))
-		ids = append(ids, id)
-		return err
-	}, c.s.q.claimedBy, queues, c.spec.Token)
-	if err := p.run(c.ctx); err != nil || len(ids) == 0 {
+	err = c.s.pipelined(c.ctx, func(p *pipeline) {
+		ids = nil
+		p.exec(c.s.q.lock, c.spec.Token^tokenLock)
+		p.each(func(row scanner) error {
+			var id pawl.ID
+			err := row.Scan((*[16]byte)(&id))
+			ids = append(ids, id)
+			return err
+		}, c.s.q.claimedBy, queues, c.spec.Token)
+	})
+	if err != nil || len(ids) == 0 {
 		return false, err
 	}
 	jobs, err := c.s.get(c.ctx, "", ids)

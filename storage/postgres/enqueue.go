@@ -20,7 +20,7 @@ func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 	var err error
 	if e.plain {
 		e.run = native{q: s.pool}
-		err = e.bulk()
+		err = retry(ctx, e.bulk)
 	} else {
 		err = s.inTx(ctx, func(run runner) error {
 			e.run = run
@@ -276,7 +276,7 @@ func (e *enqueue) makeRoom(r *pawl.Request) error {
 	if e.waiting[r.Queue] < r.MaxDepth {
 		return nil
 	}
-	if r.WhenFull == pawl.Reject {
+	if r.WhenFull != pawl.DropOldest {
 		return &pawl.FullError{Queue: r.Queue, Limit: r.MaxDepth}
 	}
 	var id string

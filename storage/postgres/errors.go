@@ -47,6 +47,11 @@ func isOver(err error) bool {
 	return c == codeSerialization || c == codeDeadlock || c == codeAborted
 }
 
+func isBusy(err error) bool {
+	var busy *pawl.BusyError
+	return errors.As(err, &busy)
+}
+
 // Limits of retries on the Store's own connections. Deadlocks and serialization
 // failures are over at the next attempt, so the limit is only against a fault
 // of ours.
@@ -60,14 +65,14 @@ const (
 var errAgain = errors.New("pawl/postgres: another call was faster")
 
 // retry runs f again while it fails for a conflict with another transaction. f
-// is a whole transaction.
-func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
+// is one whole transaction, never more: what was committed is not undone.
+func retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
-		result, err := f()
+		err := f()
 		c := code(err)
 		again := c == codeSerialization || c == codeDeadlock || c == codeUnique || errors.Is(err, errAgain)
 		if !again || try == maxTries || pause(ctx, try) != nil {
-			return result, err
+			return err
 		}
 	}
 }

@@ -60,19 +60,7 @@ const extendTries = 4
 
 func (x *extension) run(ctx context.Context, round []int) error {
 	for try := 1; ; try++ {
-		for _, i := range round {
-			x.status[i] = 0
-		}
-		p := x.s.pipeline()
-		p.each(func(row scanner) error {
-			var ord, status int
-			err := row.Scan(&ord, &status)
-			if err == nil && ord >= 1 && ord <= len(round) {
-				x.status[round[ord-1]] = status
-			}
-			return err
-		}, x.s.q.extend, x.args(round)...)
-		if err := p.run(ctx); err != nil {
+		if err := x.s.pipelined(ctx, func(p *pipeline) { x.add(p, round) }); err != nil {
 			return err
 		}
 		round = slices.DeleteFunc(slices.Clone(round), func(i int) bool { return x.status[i] != statusLocked })
@@ -80,6 +68,21 @@ func (x *extension) run(ctx context.Context, round []int) error {
 			return nil
 		}
 	}
+}
+
+// add puts the extending of some places into a pipeline.
+func (x *extension) add(p *pipeline, places []int) {
+	for _, i := range places {
+		x.status[i] = 0
+	}
+	p.each(func(row scanner) error {
+		var ord, status int
+		err := row.Scan(&ord, &status)
+		if err == nil && ord >= 1 && ord <= len(places) {
+			x.status[places[ord-1]] = status
+		}
+		return err
+	}, x.s.q.extend, x.args(places)...)
 }
 
 func (x *extension) args(round []int) []any {

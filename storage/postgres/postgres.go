@@ -26,7 +26,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"regexp"
 	"sync"
@@ -192,10 +191,9 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 	if err := s.open(ctx); err != nil {
 		return none, err
 	}
-	result, err := retry(ctx, f)
+	result, err := f()
 	if err != nil {
-		var busy *pawl.BusyError
-		if errors.As(err, &busy) {
+		if isBusy(err) {
 			return result, err
 		}
 		return none, explain(what, err)

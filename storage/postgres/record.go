@@ -233,14 +233,14 @@ func toTime(us int64) time.Time {
 // microseconds is d rounded up; the special values stay as they are.
 func microseconds(d time.Duration) int64 {
 	if d < 0 {
-		return -1
+		return int64(d)
 	}
 	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
 func toDuration(us int64) time.Duration {
 	if us < 0 {
-		return -1
+		return time.Duration(us)
 	}
 	return time.Duration(us) * time.Microsecond
 }

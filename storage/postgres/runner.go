@@ -147,48 +147,53 @@ func quoteElement(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
 }
 
-// inTx runs f in a transaction of the Store's own. Everything in it sees what
-// others committed before each statement, whatever the pool's default is.
+// inTx runs f in a transaction of the Store's own, and again if that meets a
+// conflict. Each statement sees what others have committed before it, whatever
+// the pool's default is.
 func (s *Store) inTx(ctx context.Context, f func(run runner) error) error {
-	return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		run := native{q: tx}
-		if err := run.exec(ctx, s.q.pin); err != nil {
-			return err
-		}
-		return f(run)
+	return retry(ctx, func() error {
+		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			run := native{q: tx}
+			if err := run.exec(ctx, s.q.pin); err != nil {
+				return err
+			}
+			return f(run)
+		})
 	})
 }
 
 // pipeline is a transaction whose statements go out in one piece.
-type pipeline struct {
-	s     *Store
-	batch pgx.Batch
-}
-
-func (s *Store) pipeline() *pipeline {
-	p := &pipeline{s: s}
-	p.batch.Queue(s.q.pin)
-	return p
-}
+type pipeline struct{ batch pgx.Batch }
 
 // exec adds a statement.
 func (p *pipeline) exec(sql string, args ...any) { p.batch.Queue(sql, args...) }
 
 // each adds a statement whose rows f reads.
 func (p *pipeline) each(f func(scanner) error, sql string, args ...any) {
-	p.batch.Queue(sql, args...).Query(func(rows pgx.Rows) error { return scanAll(rows, f) })
+	p.rows(func(rows pgx.Rows) error { return scanAll(rows, f) }, sql, args...)
 }
 
-// run sends it all, and returns when it is committed.
-func (p *pipeline) run(ctx context.Context) error {
-	return p.s.pool.SendBatch(ctx, &p.batch).Close()
+// rows adds a statement whose result f reads.
+func (p *pipeline) rows(f func(pgx.Rows) error, sql string, args ...any) {
+	p.batch.Queue(sql, args...).Query(f)
 }
 
-// read runs one statement that only reads.
+// pipelined sends the transaction that build makes, and returns when it is
+// committed. If that meets a conflict, another one is built: build must begin
+// by forgetting what it has read.
+func (s *Store) pipelined(ctx context.Context, build func(p *pipeline)) error {
+	return retry(ctx, func() error {
+		p := new(pipeline)
+		p.exec(s.q.pin)
+		build(p)
+		return s.pool.SendBatch(ctx, &p.batch).Close()
+	})
+}
+
+// read runs one statement that only reads. It is not repeated, since nothing
+// that only reads has conflicts.
 func (s *Store) read(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
-	p := s.pipeline()
-	p.each(f, sql, args...)
-	return p.run(ctx)
+	return s.pipelined(ctx, func(p *pipeline) { p.each(f, sql, args...) })
 }
 
 func texts(ids []pawl.ID) []string {

@@ -14,9 +14,7 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 		return nil, nil
 	}
 	st := s.newSettlement(outcomes)
-	p := s.pipeline()
-	st.first(p)
-	if err := p.run(ctx); err != nil {
+	if err := s.pipelined(ctx, st.first); err != nil {
 		return nil, err
 	}
 	err := st.rest(ctx)
@@ -59,7 +57,7 @@ func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
 // first puts the first round into a pipeline.
 func (st *settlement) first(p *pipeline) {
 	if len(st.rounds) > 0 {
-		p.each(st.read(st.rounds[0]), st.s.q.settle, st.args(st.rounds[0])...)
+		st.add(p, st.rounds[0])
 	}
 }
 
@@ -101,12 +99,15 @@ func (st *settlement) rest(ctx context.Context) error {
 }
 
 func (st *settlement) again(ctx context.Context, places []int) error {
+	return st.s.pipelined(ctx, func(p *pipeline) { st.add(p, places) })
+}
+
+// add puts the settling of some places into a pipeline.
+func (st *settlement) add(p *pipeline, places []int) {
 	for _, i := range places {
 		st.status[i] = 0
 	}
-	p := st.s.pipeline()
 	p.each(st.read(places), st.s.q.settle, st.args(places)...)
-	return p.run(ctx)
 }
 
 // inTx settles in a caller's transaction, which waits for locks.

@@ -104,7 +104,7 @@ func (q *statements) enqueues(o *Options) {
 func (q *statements) claims(o *Options) {
 	// pawl_job_scheduled
 	q.promote = named(withNow+`
-	UPDATE public.pawl_job SET state = 2 WHERE state = 1 AND ctid = ANY (ARRAY(
+	UPDATE public.pawl_job SET state = 2 WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM public.pawl_job WHERE state = 1 AND queue = $2::text AND run_at <= (SELECT now FROM t)
 		ORDER BY run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED))`, o)
 	// pawl_job_expiry
@@ -136,8 +136,8 @@ func (q *statements) claims(o *Options) {
 	// pawl_job_ready, pawl_job_scheduled
 	q.claimable = named(withNow+`
 	SELECT a.ord FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord)
-	WHERE EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue)
-		OR EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.run_at <= t.now)
+	WHERE (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue LIMIT 1) = 1
+		OR (SELECT 1 FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.run_at <= t.now LIMIT 1) = 1
 	ORDER BY a.ord`, o)
 }
 
@@ -180,8 +180,8 @@ func (q *statements) settles(o *Options) {
 		ON CONFLICT (seq) DO UPDATE SET fence = excluded.fence, until = excluded.until, extends = o.extends + 1,
 			progress = coalesce(excluded.progress, CASE WHEN o.fence = excluded.fence THEN o.progress END),
 			progress_at = coalesce(excluded.progress_at, o.progress_at))
-	SELECT i.ord, CASE WHEN EXISTS (
-		SELECT 1 FROM public.pawl_job j WHERE j.id = i.id AND j.state = 3 AND j.fence = i.fence) THEN 4 ELSE 2 END
+	SELECT i.ord, CASE WHEN (SELECT j.state = 3 AND j.fence = i.fence FROM public.pawl_job j WHERE j.id = i.id LIMIT 1)
+		THEN 4 ELSE 2 END
 	FROM i WHERE i.ord NOT IN (SELECT ord FROM l) ORDER BY i.ord`, o)
 }
 
@@ -221,7 +221,7 @@ func settleSQL(locked string) string {
 		"'worker', coalesce(n.worker, ''), 'error', n.error, 'stack', nullif(n.stack, '')))") + ` ELSE j.failures END
 		FROM t, n WHERE j.ctid = n.tid AND NOT n.gone RETURNING n.ord)
 	SELECT i.ord, CASE
-		WHEN l.ord IS NULL THEN CASE WHEN EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.id = i.id) THEN 4 ELSE 3 END
+		WHEN l.ord IS NULL THEN coalesce((SELECT 4 FROM public.pawl_job j WHERE j.id = i.id LIMIT 1), 3)
 		WHEN l.current THEN 4
 		WHEN l.last_fence = i.fence AND l.last_verb = i.verb THEN 1 ELSE 2 END
 	FROM i LEFT JOIN l ON l.ord = i.ord
@@ -234,12 +234,15 @@ func addFailure(failure string) string {
 	return `(coalesce(j.failures, '{}') || ` + failure + `)[greatest(1, cardinality(coalesce(j.failures, '{}')) - 8):]`
 }
 
+// withLease joins the row of pawl_lease, if there is one, to that of j.
+const withLease = `LEFT JOIN LATERAL (SELECT * FROM public.pawl_lease WHERE seq = j.seq LIMIT 1) l ON true`
+
 func (q *statements) records(o *Options) {
 	byID := func(lock string) string {
 		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, i.ord, j.payload, j.result
 		FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
 		CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = i.id LIMIT 1 `+lock+`) j
-		LEFT JOIN public.pawl_lease l ON l.seq = j.seq`, o)
+		`+withLease, o)
 	}
 	q.byID, q.lockByID, q.tryLockByID = byID(""), byID("FOR UPDATE"), byID("FOR UPDATE SKIP LOCKED")
 	// pawl_job_pkey
@@ -254,43 +257,48 @@ func (q *statements) records(o *Options) {
 			meta = CASE WHEN i.new_meta THEN nullif(i.meta, '')::json ELSE j.meta END,
 			payload = CASE WHEN i.new_payload THEN i.payload ELSE j.payload END,
 			result = CASE WHEN i.no_result THEN NULL ELSE j.result END
-		FROM unnest($1::text[]::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::bigint[],
+		FROM (SELECT i.*, p.tid FROM unnest($1::text[]::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::bigint[],
 			$8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[], $14::integer[],
 			$15::integer[], $16::integer[], $17::smallint[], $18::bigint[], $19::boolean[], $20::integer[], $21::integer[],
 			$22::text[], $23::boolean[], $24::text[], $25::boolean[], $26::bytea[], $27::boolean[])
 			AS i(id, state, kind, priority, reason, run_at, start_before, finished_at, purge_at, lease, timeout, retention,
 				attempt, rescued, max_attempts, max_rescues, umode, uwindow, held, rescues, kicks, failure, new_meta, meta,
 				new_payload, payload, no_result)
-		WHERE j.id = i.id`, o)
+			CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_job WHERE id = i.id LIMIT 1) p) i
+		WHERE j.ctid = i.tid`, o)
 	// pawl_job_pkey
-	q.remove = named(`DELETE FROM public.pawl_job j USING unnest($1::text[]::uuid[]) AS i(id) WHERE j.id = i.id`, o)
+	q.remove = named(`DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(SELECT p.tid FROM unnest($1::text[]::uuid[]) AS i(id)
+		CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_job WHERE id = i.id LIMIT 1) p))`, o)
 	// pawl_lease_pkey
-	q.forgetLeases = named(`DELETE FROM public.pawl_lease l USING unnest($1::bigint[]) AS i(seq) WHERE l.seq = i.seq`, o)
-	q.forgetProgress = named(`UPDATE public.pawl_lease l SET progress = NULL, progress_at = NULL
-		FROM unnest($1::bigint[]) AS i(seq) WHERE l.seq = i.seq AND l.progress IS NOT NULL`, o)
+	q.forgetLeases = named(`DELETE FROM public.pawl_lease WHERE ctid = ANY (ARRAY(SELECT p.tid FROM unnest($1::bigint[]) AS i(seq)
+		CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_lease WHERE seq = i.seq LIMIT 1 FOR UPDATE) p))`, o)
+	q.forgetProgress = named(`UPDATE public.pawl_lease SET progress = NULL, progress_at = NULL
+		WHERE ctid = ANY (ARRAY(SELECT p.tid FROM unnest($1::bigint[]) AS i(seq)
+			CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_lease WHERE seq = i.seq LIMIT 1 FOR UPDATE) p))`, o)
 }
 
 func (q *statements) sweeps(o *Options) {
 	q.now = withNow + ` SELECT now FROM t`
 	// pawl_job_due
 	q.promoteAll = named(withNow+`
-	UPDATE public.pawl_job SET state = 2 WHERE state = 1 AND ctid = ANY (ARRAY(
-		SELECT ctid FROM public.pawl_job WHERE state = 1 AND run_at <= (SELECT now FROM t)
+	UPDATE public.pawl_job SET state = 2 WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM public.pawl_job WHERE state = 1 AND run_at > 0 AND run_at <= (SELECT now FROM t)
 		ORDER BY run_at LIMIT $2::bigint FOR NO KEY UPDATE SKIP LOCKED)) RETURNING queue`, o)
 	// pawl_lease_until, then pawl_job_pkey: what heartbeats left of claims that
 	// are over, and of jobs that are gone.
 	q.endLeases = named(withNow+`
 	UPDATE public.pawl_lease SET until = NULL WHERE ctid = ANY (ARRAY(
-		SELECT l.ctid FROM public.pawl_lease l WHERE l.until <= (SELECT now FROM t) AND NOT EXISTS (
-			SELECT 1 FROM public.pawl_job j WHERE j.id = l.id AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence)
+		SELECT l.ctid FROM public.pawl_lease l WHERE l.until <= (SELECT now FROM t) AND (SELECT j.state = 3 AND j.fence = l.fence AND j.seq = l.seq FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) IS NOT TRUE
 		ORDER BY l.until LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
 	RETURNING seq, id`, o)
-	q.dropLeases = named(`DELETE FROM public.pawl_lease l USING unnest($1::bigint[], $2::text[]::uuid[]) AS i(seq, id)
-		WHERE l.seq = i.seq AND NOT EXISTS (SELECT 1 FROM public.pawl_job j WHERE j.id = i.id AND j.seq = i.seq)`, o)
+	q.dropLeases = named(`DELETE FROM public.pawl_lease WHERE ctid = ANY (ARRAY(
+		SELECT p.tid FROM unnest($1::bigint[], $2::text[]::uuid[]) AS i(seq, id)
+		CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_lease WHERE seq = i.seq LIMIT 1 FOR UPDATE) p
+		WHERE (SELECT j.seq FROM public.pawl_job j WHERE j.id = i.id LIMIT 1) IS DISTINCT FROM i.seq))`, o)
 	// pawl_job_lease, pawl_lease_pkey: claims that were never extended.
 	q.expiredClaims = named(withNow+`
-	SELECT j.id FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until <= (SELECT now FROM t)
-		AND NOT EXISTS (SELECT 1 FROM public.pawl_lease l WHERE l.seq = j.seq AND l.fence = j.fence)
+	SELECT j.id FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until > 0 AND j.lease_until <= (SELECT now FROM t)
+		AND (SELECT l.fence FROM public.pawl_lease l WHERE l.seq = j.seq LIMIT 1) IS DISTINCT FROM j.fence
 	ORDER BY j.lease_until LIMIT $2::bigint FOR UPDATE OF j SKIP LOCKED`, o)
 	// pawl_lease_until, pawl_job_pkey: claims that were.
 	q.expiredLeases = named(withNow+`
@@ -322,12 +330,12 @@ func (q *statements) sweeps(o *Options) {
 	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
 	q.nextOfAll = named(withNow+`
 	SELECT coalesce(least(
-		(SELECT run_at FROM public.pawl_job WHERE state = 1 ORDER BY run_at LIMIT 1),
-		(SELECT j.lease_until FROM public.pawl_job j WHERE j.state = 3 AND NOT EXISTS (
-			SELECT 1 FROM public.pawl_lease l WHERE l.seq = j.seq AND l.fence = j.fence) ORDER BY j.lease_until LIMIT 1),
-		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL AND EXISTS (
-			SELECT 1 FROM public.pawl_job j WHERE j.id = l.id AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence)
-			ORDER BY l.until LIMIT 1),
+		(SELECT run_at FROM public.pawl_job WHERE state = 1 AND run_at > 0 ORDER BY run_at LIMIT 1),
+		(SELECT j.lease_until FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until > 0
+			AND (SELECT l.fence FROM public.pawl_lease l WHERE l.seq = j.seq LIMIT 1) IS DISTINCT FROM j.fence
+			ORDER BY j.lease_until LIMIT 1),
+		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL
+			AND (SELECT j.state = 3 AND j.fence = l.fence AND j.seq = l.seq FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) ORDER BY l.until LIMIT 1),
 		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
 		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
 	) - t.now, 0), t.now FROM t`, o)
@@ -375,7 +383,7 @@ func (q *statements) reads(o *Options) {
 		(SELECT queue FROM public.pawl_job WHERE state >= 4 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1)), '')`, o)
 	page := func(where, order string) string {
 		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, coalesce(octet_length(j.payload), 0) + coalesce(octet_length(j.result), 0)
-		FROM public.pawl_job j LEFT JOIN public.pawl_lease l ON l.seq = j.seq
+		FROM public.pawl_job j `+withLease+`
 		WHERE `+where+` AND j.queue = $1::text ORDER BY `+order+` LIMIT $2::bigint`, o)
 	}
 	q.pageReady = page(`j.state = 2 AND (j.priority, j.run_at, j.seq) > ($3::smallint, $4::bigint, $5::bigint)`, `j.priority, j.run_at, j.seq`)

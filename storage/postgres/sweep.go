@@ -38,23 +38,24 @@ func (w *sweep) full(n int) {
 }
 
 func (w *sweep) promote() error {
-	p := w.s.pipeline()
-	p.each(func(row scanner) error {
-		var queue string
-		err := row.Scan(&queue)
-		w.events.due(queue, 0)
-		w.swept.Promoted++
-		return err
-	}, w.s.q.promoteAll, w.s.clock(), w.spec.Limit)
-	err := p.run(w.ctx)
+	err := w.s.pipelined(w.ctx, func(p *pipeline) {
+		w.swept.Promoted = 0
+		p.each(func(row scanner) error {
+			var queue string
+			err := row.Scan(&queue)
+			w.events.due(queue, 0)
+			w.swept.Promoted++
+			return err
+		}, w.s.q.promoteAll, w.s.clock(), w.spec.Limit)
+	})
 	w.full(w.swept.Promoted)
 	return err
 }
 
 func (w *sweep) expire() error {
-	p := w.s.pipeline()
-	p.each(func(row scanner) error { return row.Scan(&w.swept.Expired) }, w.s.q.expire, w.s.clock(), w.spec.Limit)
-	err := p.run(w.ctx)
+	err := w.s.pipelined(w.ctx, func(p *pipeline) {
+		p.each(func(row scanner) error { return row.Scan(&w.swept.Expired) }, w.s.q.expire, w.s.clock(), w.spec.Limit)
+	})
 	w.full(w.swept.Expired)
 	return err
 }

@@ -2,8 +2,8 @@
 --
 -- Times and durations are microseconds, times since 1970 in UTC, so that they
 -- are the same to every driver and time zone; the view pawl_jobs shows them as
--- timestamps. NULL is "none", a duration of -1 is one of the special values of
--- the Go package. To use another schema or prefix, replace every "public." and
+-- timestamps. NULL is "none", a negative duration is one of the special values
+-- of the Go package. To use another schema or prefix, replace every "public." and
 -- "pawl_" in this file.
 
 CREATE TABLE public.pawl_meta (
@@ -64,12 +64,17 @@ CREATE TABLE public.pawl_job (
     result       bytea
 );
 
+-- Which of two partial indexes on one state a query may use is decided by their
+-- conditions: those on run_at > 0 and lease_until > 0, which all rows meet, only
+-- serve queries that say so. Left to itself, the planner takes the wrong one when
+-- it believes the table to be empty.
+
 -- The order of claims.
 CREATE INDEX pawl_job_ready ON public.pawl_job (queue, priority, run_at, seq) WHERE state = 2;
 CREATE INDEX pawl_job_scheduled ON public.pawl_job (queue, run_at, seq) INCLUDE (reason) WHERE state = 1;
-CREATE INDEX pawl_job_due ON public.pawl_job (run_at) WHERE state = 1;
+CREATE INDEX pawl_job_due ON public.pawl_job (run_at) WHERE state = 1 AND run_at > 0;
 CREATE INDEX pawl_job_running ON public.pawl_job (queue, claimed_at, seq) WHERE state = 3;
-CREATE INDEX pawl_job_lease ON public.pawl_job (lease_until) WHERE state = 3;
+CREATE INDEX pawl_job_lease ON public.pawl_job (lease_until) WHERE state = 3 AND lease_until > 0;
 CREATE INDEX pawl_job_final ON public.pawl_job (queue, state, finished_at, id) WHERE state >= 4;
 CREATE INDEX pawl_job_purge ON public.pawl_job (purge_at) WHERE purge_at IS NOT NULL;
 CREATE INDEX pawl_job_expiry ON public.pawl_job (start_before) WHERE start_before IS NOT NULL AND state <= 2;

@@ -1,0 +1,169 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawlq/pawl/internal/testserver"
+)
+
+// indexes are what each statement must use. Statements that are not named here
+// have a table without an index to speak of, or none.
+var indexes = map[string][]string{
+	"holder": {"job_key"}, "releaseKey": {"job_pkey"}, "replace": {"job_pkey"}, "exists": {"job_pkey"},
+	"waiting": {"job_ready", "job_scheduled"}, "leastUrgent": {"job_ready"}, "nextScheduled": {"job_scheduled"},
+	"drop": {"job_pkey"}, "promote": {"job_scheduled"}, "expire": {"job_expiry"}, "claim": {"job_ready"},
+	"claimedBy": {"job_running"}, "nextDue": {"job_scheduled"}, "claimable": {"job_ready", "job_scheduled"},
+	"settle": {"job_pkey"}, "settleTx": {"job_pkey"}, "extend": {"job_pkey"},
+	"byID": {"job_pkey", "lease_pkey"}, "lockByID": {"job_pkey", "lease_pkey"}, "tryLockByID": {"job_pkey", "lease_pkey"},
+	"save": {"job_pkey"}, "remove": {"job_pkey"}, "forgetLeases": {"lease_pkey"}, "forgetProgress": {"lease_pkey"},
+	"forgetProgressOf": {"job_pkey", "lease_pkey"}, "promoteAll": {"job_due"}, "endLeases": {"lease_until", "job_pkey"},
+	"dropLeases": {"job_pkey", "lease_pkey"}, "expiredClaims": {"job_lease", "lease_pkey"},
+	"expiredLeases": {"lease_until", "job_pkey"}, "purge": {"job_purge"}, "buriedQueues": {"job_final"},
+	"oldBuried": {"job_final"}, "excessBuried": {"job_final"},
+	"nextOfAll":        {"job_due", "job_lease", "lease_until", "job_expiry", "job_purge"},
+	"nextOldestBuried": {"job_final"},
+	"counts":           {"job_ready", "job_scheduled", "job_running", "job_final"},
+	"nextQueue":        {"job_ready", "job_scheduled", "job_running", "job_final"},
+	"pageReady":        {"job_ready", "lease_pkey"},
+	"pageScheduled":    {"job_scheduled", "lease_pkey"},
+	"pageRunning":      {"job_running", "lease_pkey"},
+	"pageFinal":        {"job_final", "lease_pkey"},
+}
+
+// noPlan are statements that touch no table of jobs.
+var noPlan = map[string]bool{"pin": true, "lock": true, "notify": true, "now": true}
+
+// scanned finds a scan of a whole table of jobs, by way of an index or not, that
+// does not end with the first row.
+func scanned(plan string) bool {
+	lines := strings.Split(plan, "\n")
+	for i, line := range lines {
+		switch {
+		case strings.Contains(line, "Seq Scan on pawl_job"), strings.Contains(line, "Seq Scan on pawl_lease"),
+			strings.Contains(line, "Bitmap Heap Scan"):
+			return true
+		case strings.Contains(line, " using pawl_job"), strings.Contains(line, " using pawl_lease"):
+			if !strings.Contains(lines[i+1], "Index Cond") && !strings.Contains(parent(lines, i), "Limit") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// parent is the node of a plan that a line belongs to.
+func parent(lines []string, i int) string {
+	indent := func(s string) int { return len(s) - len(strings.TrimLeft(s, " ")) }
+	for k := i - 1; k >= 0; k-- {
+		if indent(lines[k]) < indent(lines[i]) {
+			return lines[k]
+		}
+	}
+	return ""
+}
+
+// TestPlans holds the planner to the indexes, whatever it knows of the tables.
+func TestPlans(t *testing.T) {
+	pool := planPool(t)
+	s, err := New(t.Context(), pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for _, state := range []struct{ name, sql string }{
+		{"fresh", "SELECT 1"},
+		{"analyzed while empty", "VACUUM ANALYZE"},
+		{"full", fillPlans},
+		{"analyzed", "ANALYZE"},
+		{"deleted", "DELETE FROM pawl_job"},
+		{"analyzed after delete", "ANALYZE"},
+	} {
+		for _, sql := range strings.Split(state.sql, ";") {
+			if _, err := pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+				t.Fatal(err)
+			}
+		}
+		v := reflect.ValueOf(s.q).Elem()
+		for i := range v.NumField() {
+			name, sql := v.Type().Field(i).Name, *(*string)(unsafe.Pointer(v.Field(i).UnsafeAddr()))
+			if noPlan[name] {
+				continue
+			}
+			checkPlan(t, pool, s, state.name+": "+name, sql, indexes[name])
+		}
+	}
+}
+
+// fillPlans makes a table on which a wrong plan shows.
+const fillPlans = `INSERT INTO pawl_job (id, run_at, created_at, claimed_at, lease_until, finished_at, purge_at, retention, fence,
+		max_attempts, max_rescues, state, priority, queue, kind)
+	SELECT gen_random_uuid(), n, n, n, n, n, CASE WHEN n % 6 >= 3 THEN n END, 1, n, 1, 1, 1 + n % 6, 0, 'q' || n % 3, 'k'
+	FROM generate_series(1, 20000) n;
+	INSERT INTO pawl_lease (seq, id, fence, until, extends) SELECT seq, id, fence, lease_until, 1 FROM pawl_job WHERE state = 3`
+
+func checkPlan(t *testing.T, pool *pgxpool.Pool, s *Store, name, sql string, want []string) {
+	t.Helper()
+	plan := explainGeneric(t, pool, s, sql)
+	if scanned(plan) {
+		t.Errorf("%s: a scan of a whole table:\n%s", name, plan)
+	}
+	for _, index := range want {
+		if !strings.Contains(plan, "pawl_"+index+" ") && !strings.Contains(plan, "pawl_"+index+"\n") {
+			t.Errorf("%s: %s is not used:\n%s", name, index, plan)
+		}
+	}
+}
+
+// explainGeneric explains a statement as the Store runs it.
+func explainGeneric(t *testing.T, pool *pgxpool.Pool, s *Store, sql string) string {
+	t.Helper()
+	tx, err := pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.Background())
+	for _, sql := range []string{s.q.pin, "DEALLOCATE ALL", "PREPARE p AS " + sql} {
+		if _, err := tx.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatalf("%v: %s", err, sql)
+		}
+	}
+	execute := "EXPLAIN EXECUTE p"
+	if n := countParams(sql); n > 0 {
+		execute += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ") + ")"
+	}
+	rows, err := tx.Query(t.Context(), execute, pgx.QueryExecModeSimpleProtocol)
+	if err != nil {
+		t.Fatalf("%v: %s", err, sql)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+func countParams(sql string) (n int) {
+	for strings.Contains(sql, fmt.Sprintf("$%d", n+1)) {
+		n++
+	}
+	return n
+}
+
+func planPool(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	server := testserver.NewPostgres(t, &testserver.PostgresOptions{MaxConnections: 20})
+	pool, err := pgxpool.New(t.Context(), server.DSN(""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool
+}

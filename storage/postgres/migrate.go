@@ -128,10 +128,13 @@ func latest(steps fs.FS) (int, error) {
 }
 
 // schemaVersion reads the version of the schema; 0 if there is none. It looks
-// for the table first, since a statement that fails ends its transaction.
+// for the table first, since a statement that fails ends its transaction, and in
+// the catalog, since to_regclass can miss what was committed a moment ago.
 func schemaVersion(ctx context.Context, q queryer, o *Options) (version int, err error) {
 	var there bool
-	err = q.QueryRow(ctx, "SELECT to_regclass($1::text) IS NOT NULL", named("public.pawl_meta", o)).Scan(&there)
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT 1 FROM pg_catalog.pg_class c
+		JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1::text AND c.relname = $2::text)`, o.Schema, o.Prefix+"meta").Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}

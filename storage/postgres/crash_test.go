@@ -1,0 +1,200 @@
+package postgres_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/postgres"
+)
+
+// crashes is how often the server is killed.
+const crashes = 3
+
+// TestServerKilled kills the server under load: what was accepted is kept, and
+// each job is acked once. The Store carries on by itself.
+func TestServerKilled(t *testing.T) {
+	server := testserver.NewPostgres(t, &testserver.PostgresOptions{Fsync: true, MaxConnections: 50})
+	pool := openPool(t, server, 20)
+	s := open(t, pool, nil)
+	l := &load{t: t, s: s, accepted: map[pawl.ID]bool{}, acked: map[pawl.ID]int{}, progress: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() { l.produce(ctx) })
+		wg.Go(func() { l.work(ctx) })
+	}
+	for range crashes {
+		l.awaitProgress(200)
+		server.Kill()
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.awaitProgress(200)
+	cancel()
+	wg.Wait()
+	l.finish(pool)
+}
+
+// load enqueues and works through errors.
+type load struct {
+	t        *testing.T
+	s        *postgres.Store
+	progress chan struct{}
+
+	mu       sync.Mutex
+	accepted map[pawl.ID]bool
+	acked    map[pawl.ID]int
+	n        int // acks
+}
+
+// produce enqueues, and repeats a request whose outcome is unknown until it is
+// known.
+func (l *load) produce(ctx context.Context) {
+	for ctx.Err() == nil {
+		req := []*pawl.Request{request(pawl.Request{Retention: time.Hour})}
+		for {
+			if _, err := l.s.Enqueue(ctx, req); err == nil {
+				l.mu.Lock()
+				l.accepted[req[0].ID] = true
+				l.mu.Unlock()
+				break
+			}
+			if !rest(ctx) {
+				return
+			}
+		}
+	}
+}
+
+// rest waits a little after an error.
+func rest(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(5 * time.Millisecond):
+		return true
+	}
+}
+
+func (l *load) work(ctx context.Context) {
+	token := int64(0)
+	for ctx.Err() == nil {
+		spec := spec(20)
+		token++
+		spec.Token = token<<8 | int64(len(l.t.Name())&0xff)
+		c, err := l.s.Claim(ctx, spec)
+		for err != nil {
+			if !rest(ctx) {
+				return
+			}
+			spec.Repeat = true
+			c, err = l.s.Claim(ctx, spec)
+		}
+		l.ack(ctx, c.Jobs)
+	}
+}
+
+// ack acks until it is known to have succeeded.
+func (l *load) ack(ctx context.Context, jobs []*pawl.Job) {
+	outcomes := make([]pawl.Outcome, len(jobs))
+	for i, j := range jobs {
+		outcomes[i] = pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack}
+	}
+	lost, err := l.s.Settle(context.WithoutCancel(ctx), outcomes)
+	for err != nil {
+		if !rest(ctx) {
+			return
+		}
+		for i := range outcomes {
+			outcomes[i].Repeat = true
+		}
+		lost, err = l.s.Settle(context.WithoutCancel(ctx), outcomes)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range jobs {
+		l.acked[j.ID]++
+	}
+	for _, ref := range lost {
+		l.acked[ref.ID]--
+	}
+	l.n += len(jobs) - len(lost)
+	select {
+	case l.progress <- struct{}{}:
+	default:
+	}
+}
+
+// awaitProgress waits for more acks.
+func (l *load) awaitProgress(more int) {
+	l.t.Helper()
+	l.mu.Lock()
+	want := l.n + more
+	l.mu.Unlock()
+	for end := time.After(30 * time.Second); ; {
+		select {
+		case <-l.progress:
+		case <-end:
+			l.t.Fatal("the load does not get on")
+		}
+		l.mu.Lock()
+		n := l.n
+		l.mu.Unlock()
+		if n >= want {
+			return
+		}
+	}
+}
+
+func (l *load) count() pawl.QueueStats {
+	l.t.Helper()
+	stats, err := l.s.Count(context.Background(), "default")
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return stats[0]
+}
+
+// finish works off the rest, rescuing what was claimed by no one, and counts.
+func (l *load) finish(pool *pgxpool.Pool) {
+	l.t.Helper()
+	ctx := context.Background()
+	for {
+		// A claim whose caller gave up may still be on its way.
+		if _, err := pool.Exec(ctx, "UPDATE pawl_job SET lease_until = 1 WHERE state = 3"); err != nil {
+			l.t.Fatal(err)
+		}
+		swept, err := l.s.Sweep(ctx, pawl.SweepSpec{Limit: 1000})
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		c, err := l.s.Claim(ctx, spec(1000))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		l.ack(ctx, c.Jobs)
+		if len(c.Jobs) == 0 && !swept.More && l.count().Running == 0 {
+			break
+		}
+	}
+	if st := l.count(); st.Completed < int64(len(l.accepted)) || st.Ready+st.Running+st.Scheduled+st.Buried+st.Canceled > 0 {
+		l.t.Errorf("%d jobs were accepted; numbers at the end: %+v", len(l.accepted), st)
+	}
+	for id, n := range l.acked {
+		if n > 1 {
+			l.t.Errorf("job %v was acked %d times", id, n)
+		}
+	}
+	for id := range l.accepted {
+		if state(l.t, l.s, id) != pawl.Completed {
+			l.t.Errorf("job %v was accepted and is not completed", id)
+		}
+	}
+}

@@ -1,0 +1,338 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/postgres"
+	"github.com/pawlq/pawl/storage/storagetest"
+)
+
+func beginAt(t *testing.T, s *postgres.Store, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	tx, err := s.Pool().BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback(context.Background()) })
+	return tx
+}
+
+var levels = []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable}
+
+// TestHeldAck holds an ack open for three leases, at each isolation level.
+func TestHeldAck(t *testing.T) {
+	for _, level := range levels {
+		for _, retention := range []time.Duration{time.Hour, pawl.DeleteNow} {
+			t.Run(string(level)+"/"+retention.String(), func(t *testing.T) { heldAck(t, level, retention) })
+		}
+	}
+}
+
+func heldAck(t *testing.T, level pgx.TxIsoLevel, retention time.Duration) {
+	clock := storagetest.NewClock()
+	s := fresh(t, postgres.Options{Clock: clock.Now})
+	for range 3 {
+		enqueue(t, s, pawl.Request{Retention: retention})
+	}
+	jobs := claim(t, s, 3)
+	held, other, dead := jobs[0].Ref, jobs[1].Ref, jobs[2].Ref
+	tx := beginAt(t, s, level)
+	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil { // takes the snapshot
+		t.Fatal(err)
+	}
+	renew := func() {
+		t.Helper()
+		lost, err := s.Extend(t.Context(), []pawl.Renewal{{Ref: held, Lease: time.Minute}, {Ref: other, Lease: time.Minute}})
+		if err != nil || len(lost) > 0 {
+			t.Fatalf("extend: lost %v, error %v", lost, err)
+		}
+	}
+	renew() // committed after the snapshot, which must not hinder the ack
+	settle(t, s.Tx(tx), pawl.Outcome{Ref: held, Verb: pawl.Ack})
+	var rescued []pawl.Ref
+	for range 6 {
+		clock.Advance(30 * time.Second)
+		renew()
+		swept, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rescued = append(rescued, swept.Rescued...)
+	}
+	if d := cmp.Diff([]pawl.Ref{dead}, rescued); d != "" {
+		t.Fatalf("rescued (-want +got):\n%s", d)
+	}
+	leavesBusy(t, s, held, other)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[bool]pawl.State{true: pawl.Completed, false: 0}[retention > 0]
+	if got := state(t, s, held.ID); got != want {
+		t.Errorf("the held job is %v, want %v", got, want)
+	}
+	settle(t, s, pawl.Outcome{Ref: held, Verb: pawl.Ack, Repeat: true})
+}
+
+// leavesBusy settles a held and a free claim.
+func leavesBusy(t *testing.T, s *postgres.Store, held, free pawl.Ref) {
+	t.Helper()
+	lost, err := s.Settle(t.Context(), []pawl.Outcome{{Ref: held, Verb: pawl.Ack}, {Ref: free, Verb: pawl.Bury, Error: "e"}})
+	var busy *pawl.BusyError
+	if !errors.As(err, &busy) || len(lost) > 0 {
+		t.Fatalf("settle of a held job: lost %v, error %v, want a BusyError", lost, err)
+	}
+	if d := cmp.Diff([]pawl.Ref{held}, busy.Refs); d != "" {
+		t.Errorf("busy (-want +got):\n%s", d)
+	}
+	if got := state(t, s, free.ID); got != pawl.Buried {
+		t.Errorf("the job beside the held one is %v, want buried", got)
+	}
+}
+
+func TestTxAborted(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	w := s.Tx(tx)
+	enqueue(t, w, pawl.Request{})
+	if _, err := tx.Exec(t.Context(), "SELECT nothing FROM nowhere"); err == nil {
+		t.Fatal("a wrong statement succeeded")
+	}
+	for range 2 {
+		if _, err := w.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{})}); !errors.Is(err, pawl.ErrTxOver) {
+			t.Errorf("enqueue in an aborted transaction: %v, want ErrTxOver", err)
+		}
+	}
+	if _, err := w.Settle(t.Context(), []pawl.Outcome{{Verb: pawl.Ack}}); !errors.Is(err, pawl.ErrTxOver) {
+		t.Errorf("settle in an aborted transaction: %v, want ErrTxOver", err)
+	}
+}
+
+// TestTxSerialization acks one claim in two transactions that can't both win.
+func TestTxSerialization(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	id := enqueue(t, s, pawl.Request{}).ID
+	ref := claim(t, s, 1)[0].Ref
+	tx := beginAt(t, s, pgx.RepeatableRead)
+	if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, s, pawl.Outcome{Ref: ref, Verb: pawl.Nack, Error: "e"})
+	w := s.Tx(tx)
+	_, err := w.Settle(t.Context(), []pawl.Outcome{{Ref: ref, Verb: pawl.Ack}})
+	if !errors.Is(err, pawl.ErrTxOver) {
+		t.Fatalf("settle on an old snapshot: %v, want ErrTxOver", err)
+	}
+	if _, err := w.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{})}); !errors.Is(err, pawl.ErrTxOver) {
+		t.Errorf("enqueue afterwards: %v, want ErrTxOver", err)
+	}
+	if got := state(t, s, id); got != pawl.Ready {
+		t.Errorf("the job is %v, want ready", got)
+	}
+}
+
+func TestTxSavepoint(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	kept := enqueue(t, s.Tx(tx), pawl.Request{})
+	inner, err := tx.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	undone := enqueue(t, s.Tx(inner), pawl.Request{UniqueKey: "k"})
+	if err := inner.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again := enqueue(t, s.Tx(tx), pawl.Request{UniqueKey: "k"})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		id   pawl.ID
+		want pawl.State
+	}{{kept.ID, pawl.Ready}, {undone.ID, 0}, {again.ID, pawl.Ready}} {
+		if got := state(t, s, c.id); got != c.want {
+			t.Errorf("job is %v, want %v", got, c.want)
+		}
+	}
+}
+
+// TestTxRefused: a call that is refused leaves the transaction as it was.
+func TestTxRefused(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	w := s.Tx(tx)
+	limited := request(pawl.Request{MaxDepth: 1, WhenFull: pawl.Reject})
+	_, err := w.Enqueue(t.Context(), []*pawl.Request{limited, request(pawl.Request{MaxDepth: 1, WhenFull: pawl.Reject})})
+	if !errors.Is(err, pawl.ErrFull) {
+		t.Fatalf("enqueue into a full queue: %v, want ErrFull", err)
+	}
+	id := enqueue(t, w, pawl.Request{}).ID
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if state(t, s, limited.ID) != 0 || state(t, s, id) != pawl.Ready {
+		t.Error("a refused call left something behind, or a later one did not count")
+	}
+}
+
+// TestSQLTx enqueues and settles by database/sql what is hard to write as a
+// literal.
+func TestSQLTx(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	db := stdlib.OpenDBFromPool(s.Pool())
+	defer db.Close()
+	inTx := func(f func(w pawl.Writer)) {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		f(s.SQLTx(tx))
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := request(pawl.Request{
+		Payload: []byte("\x00\\\"',{}\xff"), Meta: map[string]string{`a"\,{}`: "NULL", "é\x00": ""}, UniqueKey: `k",\ {NULL}`,
+	})
+	inTx(func(w pawl.Writer) {
+		if _, err := w.Enqueue(t.Context(), []*pawl.Request{want, request(pawl.Request{Priority: 1})}); err != nil {
+			t.Fatal(err)
+		}
+		if r := enqueue(t, w, pawl.Request{UniqueKey: want.UniqueKey}); r.Status != pawl.Duplicate || r.ID != want.ID {
+			t.Errorf("receipt of a held key: %+v", r)
+		}
+	})
+	jobs := claim(t, s, 2)
+	got := jobs[0]
+	if d := cmp.Diff(want.Payload, got.Payload) + cmp.Diff(want.Meta, got.Meta) + cmp.Diff(want.UniqueKey, got.UniqueKey); d != "" {
+		t.Errorf("the job (-want +got):\n%s", d)
+	}
+	inTx(func(w pawl.Writer) {
+		settle(t, w, pawl.Outcome{Ref: got.Ref, Verb: pawl.Ack, Result: []byte("\x00\"")},
+			pawl.Outcome{Ref: jobs[1].Ref, Verb: pawl.Nack, Error: `"\{}` + "\n", Stack: "NULL"})
+	})
+	after, err := s.Get(t.Context(), "", got.ID, jobs[1].ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after[0].State != pawl.Completed || string(after[0].Result) != "\x00\"" {
+		t.Errorf("after the ack: %v with result %q", after[0].State, after[0].Result)
+	}
+	if f := after[1].Failures; len(f) != 1 || f[0].Error != `"\{}`+"\n" || f[0].Stack != "NULL" {
+		t.Errorf("failures: %+v", f)
+	}
+}
+
+var _ postgres.Querier = (*sql.Tx)(nil)
+
+// TestTxWakes: watchers of another process learn of a commit, whoever begins
+// the transaction.
+func TestTxWakes(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	events := watch(t, beside(t, s, postgres.Options{}))
+	awaitListening(t, s, events)
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	enqueue(t, s.Tx(tx), pawl.Request{Queue: "foreign"})
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "foreign" })
+	err := s.InTx(t.Context(), func(_ pgx.Tx, w pawl.Writer) error {
+		enqueue(t, w, pawl.Request{Queue: "own"})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "own" })
+}
+
+// awaitListening waits until a watcher hears of what others do.
+func awaitListening(t *testing.T, s *postgres.Store, events <-chan pawl.Event) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.After(20 * time.Second); ; {
+		enqueue(t, s, pawl.Request{Queue: "probe"})
+		select {
+		case e := <-events:
+			if e.Queue == "probe" {
+				return
+			}
+		case <-tick.C:
+		case <-end:
+			t.Fatal("nothing was heard of the probes")
+		}
+	}
+}
+
+// TestListenerRecovers ends the connection that listens.
+func TestListenerRecovers(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	events := watch(t, beside(t, s, postgres.Options{}))
+	for range 3 {
+		awaitListening(t, s, events)
+		const end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
+		var n int
+		if err := s.Pool().QueryRow(t.Context(), end).Scan(&n); err != nil || n == 0 {
+			t.Fatalf("ended %d listeners: %v", n, err)
+		}
+		// What was missed is made good by an event about all queues.
+		awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "" })
+	}
+	awaitListening(t, s, events)
+}
+
+// TestPollOnly works without a session, in all the ways that a pooler allows.
+func TestPollOnly(t *testing.T) {
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			first := fresh(t, postgres.Options{})
+			config := first.Pool().Config()
+			config.MaxConns, config.ConnConfig.DefaultQueryExecMode = 1, mode
+			s := beside(t, withConfig(t, first, config), postgres.Options{PollOnly: true})
+			events := watch(t, s)
+			keyed := enqueue(t, s, pawl.Request{UniqueKey: "k", Payload: []byte("\x00'\\"), Meta: map[string]string{"a": "b"}})
+			awaitEvent(t, events, func(e pawl.Event) bool { return e.Queue == "default" })
+			j := claim(t, s, 1)[0]
+			if string(j.Payload) != "\x00'\\" || j.ID != keyed.ID {
+				t.Errorf("claimed %v with payload %q", j.ID, j.Payload)
+			}
+			if lost, err := s.Extend(t.Context(), []pawl.Renewal{{Ref: j.Ref, Lease: time.Hour}}); err != nil || len(lost) > 0 {
+				t.Errorf("extend: lost %v, error %v", lost, err)
+			}
+			err := s.InTx(t.Context(), func(_ pgx.Tx, w pawl.Writer) error {
+				settle(t, w, pawl.Outcome{Ref: j.Ref, Verb: pawl.Bury, Error: "e"})
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed, err := s.Change(t.Context(), pawl.Change{Verb: pawl.Kick, IDs: []pawl.ID{j.ID}})
+			if err != nil || changed[0].Status != pawl.Done {
+				t.Errorf("kick: %+v, %v", changed, err)
+			}
+			if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 10, MaxBuried: 1, BuriedRetention: time.Hour}); err != nil {
+				t.Error(err)
+			}
+			page, err := s.List(t.Context(), pawl.ListSpec{Limit: 10, Payloads: true})
+			if err != nil || len(page.Jobs) != 1 {
+				t.Errorf("list: %d jobs, %v", len(page.Jobs), err)
+			}
+			if _, err := s.Count(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -17,12 +17,13 @@ import (
 // the job is stored, so that it is known before any commit.
 type ID = uuid.UUID
 
-// Values of fields whose zero value already means "the default".
+// Values of fields whose zero value already means "the default". They are typed,
+// and differ where the type is the same, so that none passes for another.
 const (
-	Unlimited = -1 // MaxAttempts: never buried for its failures; MaxDepth: no limit
-	NoRescues = -1 // MaxRescues: buried as soon as a worker dies with it
-	NoTimeout = -1 // Timeout: the handler may run for ever
-	DeleteNow = -1 // Retention: the record goes in the step that ends the job
+	Unlimited int           = -1 // MaxAttempts: never buried for its failures; MaxDepth: no limit
+	NoRescues int           = -2 // MaxRescues: buried as soon as a worker dies with it
+	NoTimeout time.Duration = -1 // Timeout: the handler may run for ever
+	DeleteNow time.Duration = -2 // Retention: the record goes in the step that ends the job
 )
 
 // A Request asks for one job. The zero value of every field but Kind is a
@@ -58,7 +59,7 @@ type Request struct {
 	// Delay is how long after the enqueue the job becomes due, by the storage's
 	// clock; RunAt is the same as a point in time, rounded up to the
 	// microsecond. At most one of them may be set; a past time means now. Both
-	// reach at most 100 years ahead.
+	// reach at most 100 years ahead, and no time is before 1970.
 	Delay time.Duration
 	RunAt time.Time
 
@@ -92,7 +93,8 @@ type Request struct {
 	OnDuplicate  OnDuplicate
 
 	// MaxDepth refuses the job when its queue already holds that many waiting
-	// (ready or scheduled) jobs; WhenFull tells how. Zero means Options.Depth.
+	// (ready or scheduled) jobs; WhenFull tells how. Zero means Options.Depth,
+	// and Options.WhenFull or else Reject.
 	MaxDepth int
 	WhenFull WhenFull
 
@@ -138,7 +140,7 @@ type WhenFull uint8
 
 const (
 	// Reject refuses the whole call with a [FullError].
-	Reject WhenFull = iota
+	Reject WhenFull = iota + 1
 	// DropOldest first cancels, with reason dropped, the waiting job of least
 	// urgency that became due first; if none is ready, the scheduled job due
 	// next.
@@ -283,7 +285,7 @@ type Job struct {
 	Progress *Progress
 
 	verb  uint32 // atomic: the Verb a Tx recorded for this claim
-	tried uint32 // atomic: the Verb the last settle by hand tried
+	tried uint32 // atomic: the Verb of a settle by hand whose outcome is unknown
 }
 
 // Counts are what has happened to a job in all its life; a kick does not reset
@@ -439,7 +441,7 @@ func (r *Request) Validate() error {
 		return &InvalidError{"MaxRescues", "positive, or NoRescues"}
 	case r.MaxDepth < 1 && r.MaxDepth != Unlimited:
 		return &InvalidError{"MaxDepth", "positive, or Unlimited"}
-	case r.WhenFull > DropOldest:
+	case r.WhenFull != Reject && r.WhenFull != DropOldest:
 		return &InvalidError{"WhenFull", "Reject or DropOldest"}
 	}
 	return cmp.Or(r.validateTimes(), r.validateKey(), validateMeta(r.Meta))
@@ -453,16 +455,24 @@ func (r *Request) validateTimes() error {
 		return &InvalidError{"Delay", "between 0 and 100 years"}
 	case r.Delay > 0 && !r.RunAt.IsZero():
 		return &InvalidError{"RunAt", "zero when Delay is set"}
-	case time.Until(r.RunAt) > MaxAhead:
-		return &InvalidError{"RunAt", "within 100 years"}
-	case time.Until(r.StartBefore) > MaxAhead:
-		return &InvalidError{"StartBefore", "within 100 years"}
+	case !r.RunAt.IsZero() && !inReach(r.RunAt):
+		return &InvalidError{"RunAt", timeLimit}
+	case !r.StartBefore.IsZero() && !inReach(r.StartBefore):
+		return &InvalidError{"StartBefore", timeLimit}
 	case !r.StartBefore.IsZero() && !r.StartBefore.After(r.RunAt):
 		return &InvalidError{"StartBefore", "after RunAt"}
 	case r.Retention <= 0 && r.Retention != DeleteNow, r.Retention > MaxAhead:
 		return &InvalidError{"Retention", "positive and within 100 years, or DeleteNow"}
 	}
 	return cmp.Or(validateLease(r.Lease), validateTimeout(r.Timeout))
+}
+
+const timeLimit = "after 1970 and within 100 years"
+
+// inReach reports whether t can be kept as a positive number of microseconds
+// since 1970 and lies at most MaxAhead ahead.
+func inReach(t time.Time) bool {
+	return t.After(time.Unix(0, 0)) && time.Until(t) <= MaxAhead
 }
 
 func (r *Request) validateKey() error {

@@ -50,11 +50,13 @@
 package pawl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -84,7 +86,7 @@ type Options struct {
 	MaxAttempts int           // 0 means 25
 	MaxRescues  int           // 0 means 5
 	Retention   time.Duration // 0 means 24 h
-	WhenFull    WhenFull
+	WhenFull    WhenFull      // 0 means Reject
 
 	// Timeout bounds a run where neither the job nor its Kind says. 0 means
 	// 30 min.
@@ -123,7 +125,8 @@ type EnqueueFunc func(ctx context.Context, reqs []*Request) ([]Receipt, error)
 
 // EnqueueMiddleware wraps the storing of requests, to add trace context,
 // encrypt payloads, check tenancy. It sees copies with IDs and defaults filled
-// in and may change all but IDs; they are validated after it.
+// in and may set all fields but IDs, without writing into Payload; they are
+// validated after it.
 type EnqueueMiddleware func(next EnqueueFunc) EnqueueFunc
 
 // A Queue is the way into a storage: it fills in defaults, validates and
@@ -136,12 +139,17 @@ type Queue struct {
 	enqueue EnqueueFunc
 	ends    wake.Set[ID] // those who Wait for jobs
 	hub     hub
-	swept   atomic.Int64 // UnixNano of the last sweep begun by a claimer
+	began   time.Time
+	swept   atomic.Int64 // when a claimer last began a sweep, in ns since began
 }
 
-// New returns a Queue on s.
+// New returns a Queue on s, which must not be nil.
 func New(s Storage, o *Options) *Queue {
-	q := &Queue{storage: s, opts: o.withDefaults()}
+	if s == nil {
+		panic("pawl: New without a Storage")
+	}
+	q := &Queue{storage: s, opts: o.withDefaults(), began: time.Now()}
+	q.swept.Store(-int64(sweepEvery))
 	q.log = q.opts.Logger
 	q.enqueue = q.middleware(s.Enqueue)
 	q.hub.storage = s
@@ -164,7 +172,9 @@ func (o *Options) withDefaults() Options {
 		d.WorkerID = fmt.Sprintf("%s-%d-%06x", text.Clean(host, MaxNameLen), os.Getpid(), rand.N(1<<24))
 	}
 	d.WorkerID = text.Clean(d.WorkerID, MaxKeyLen)
+	d.MaxPayload, d.Poll = max(d.MaxPayload, 0), max(d.Poll, 0)
 	setDefault(&d.MaxPayload, 1<<20)
+	setDefault(&d.WhenFull, Reject)
 	setDefault(&d.MaxAttempts, 25)
 	setDefault(&d.MaxRescues, 5)
 	setDefault(&d.Timeout, 30*time.Minute)
@@ -260,6 +270,9 @@ func (q *Queue) fill(reqs []*Request) []*Request {
 	filled := make([]*Request, len(reqs))
 	for i, r := range reqs {
 		copies[i] = *r
+		if len(q.opts.Middleware) > 0 {
+			copies[i].Meta = maps.Clone(r.Meta)
+		}
 		q.fillOne(&copies[i])
 		filled[i] = &copies[i]
 	}
@@ -292,6 +305,7 @@ func (q *Queue) depth(queue string) int {
 }
 
 func (q *Queue) validate(reqs []*Request) error {
+	size := 0
 	for _, r := range reqs {
 		if err := r.Validate(); err != nil {
 			return err
@@ -299,6 +313,10 @@ func (q *Queue) validate(reqs []*Request) error {
 		if len(r.Payload) > q.opts.MaxPayload {
 			return &InvalidError{"Payload", fmt.Sprintf("at most %d bytes", q.opts.MaxPayload)}
 		}
+		size += len(r.Payload)
+	}
+	if size > MaxBatchBytes && len(reqs) > 1 {
+		return &InvalidError{"requests", "at most 64 MiB of payload in one call"}
 	}
 	return nil
 }
@@ -307,6 +325,9 @@ func (q *Queue) validate(reqs []*Request) error {
 // comes from the storage's own Tx or SQLTx method. What it writes is seen, and
 // its jobs run, only after the caller has committed.
 func (q *Queue) WithTx(w Writer) *Tx {
+	if w == nil {
+		panic("pawl: WithTx without a Writer")
+	}
 	return &Tx{q: q, w: w, enqueue: q.middleware(w.Enqueue)}
 }
 
@@ -453,18 +474,21 @@ func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error)
 	if err := spec.validate(); err != nil {
 		return Claimed{}, err
 	}
-	if spec.Token == 0 {
-		spec.Token = rand.Int64()
-	}
+	spec.fillToken()
 	c, err := q.storage.Claim(ctx, spec)
 	if err == nil || !unknownOutcome(err) {
 		return c, err
 	}
 	spec.Repeat = true
 	if ctx.Err() == nil {
-		return q.storage.Claim(ctx, spec)
+		c, err = q.storage.Claim(ctx, spec)
+		if err == nil || !unknownOutcome(err) {
+			return c, err
+		}
 	}
-	q.handBack(context.WithoutCancel(ctx), spec)
+	if ctx.Err() != nil {
+		q.handBack(context.WithoutCancel(ctx), spec)
+	}
 	return Claimed{}, err
 }
 
@@ -542,9 +566,12 @@ func (q *Queue) Release(ctx context.Context, j *Job, o *ReleaseOptions) error {
 
 func (q *Queue) settleOne(ctx context.Context, j *Job, o Outcome) error {
 	// A call that is made again after an error must find its own effect.
-	o.Repeat = atomic.SwapUint32(&j.tried, uint32(o.Verb)) == uint32(o.Verb)
+	o.Repeat = Verb(atomic.LoadUint32(&j.tried)) == o.Verb
 	lost, err := q.Settle(ctx, []Outcome{o})
 	if err != nil {
+		if unknownOutcome(err) {
+			atomic.StoreUint32(&j.tried, uint32(o.Verb))
+		}
 		return err
 	}
 	if len(lost) > 0 {
@@ -553,43 +580,57 @@ func (q *Queue) settleOne(ctx context.Context, j *Job, o Outcome) error {
 	return nil
 }
 
-// Settle settles claims in one call and returns those that were lost; it is for
-// those who write a pool. Error texts are cleaned and cut, delays clamped.
+// Settle settles claims and returns those that were lost; it is for those who
+// write a pool. Error texts are cleaned and cut, delays clamped. A [BusyError]
+// names all that were left; after any other error, those beyond the first
+// MaxStep may not have been tried.
 func (q *Queue) Settle(ctx context.Context, outcomes []Outcome) (lost []Ref, err error) {
 	if outcomes, err = q.cleanOutcomes(outcomes); err != nil {
 		return nil, err
 	}
+	var busy BusyError
 	for chunk := range slices.Chunk(outcomes, MaxStep) {
 		l, err := q.storage.Settle(ctx, chunk)
 		lost = append(lost, l...)
-		if err != nil {
+		var b *BusyError
+		switch {
+		case errors.As(err, &b):
+			busy.Refs = append(busy.Refs, b.Refs...)
+		case err != nil:
 			return lost, err
 		}
 		q.announceEnds(chunk)
 	}
+	if len(busy.Refs) > 0 {
+		return lost, &busy
+	}
 	return lost, nil
 }
 
-// Cycle settles and claims, in one round trip where the storage can. After an
-// error all of it is unknown: repeat the outcomes with Repeat, and the claim
-// with its Token and Repeat.
+// Cycle settles and claims, in one round trip where the storage can. With a
+// [BusyError] the claim was made; after any other error all of it is unknown:
+// repeat the outcomes with Repeat, and the claim with its Token and Repeat. A
+// zero Token is filled in.
 func (q *Queue) Cycle(ctx context.Context, outcomes []Outcome, spec ClaimSpec) (lost []Ref, c Claimed, err error) {
 	if err := spec.validate(); err != nil {
 		return nil, c, err
 	}
+	spec.fillToken()
+	var busy *BusyError
 	cycler, ok := Find[Cycler](q.storage)
 	if !ok || len(outcomes) == 0 || len(outcomes) > MaxStep {
-		if lost, err = q.Settle(ctx, outcomes); err != nil {
+		lost, err = q.Settle(ctx, outcomes)
+		if err != nil && !errors.As(err, &busy) {
 			return lost, c, err
 		}
-		c, err = q.storage.Claim(ctx, spec)
-		return lost, c, err
+		c, claimErr := q.storage.Claim(ctx, spec)
+		return lost, c, cmp.Or(claimErr, err)
 	}
 	if outcomes, err = q.cleanOutcomes(outcomes); err != nil {
 		return nil, c, err
 	}
 	lost, c, err = cycler.Cycle(ctx, outcomes, spec)
-	if err == nil {
+	if err == nil || errors.As(err, &busy) {
 		q.announceEnds(outcomes)
 	}
 	return lost, c, err
@@ -622,7 +663,7 @@ func (q *Queue) cleanOutcome(o *Outcome) error {
 
 // ExtendOptions say what an Extend changes beside the lease.
 type ExtendOptions struct {
-	Lease    time.Duration // 0 means the job's own or Options.Lease
+	Lease    time.Duration // 0 means the job's own, or that of its claim
 	Progress *Progress
 }
 
@@ -633,9 +674,11 @@ func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 	if o == nil {
 		o = &ExtendOptions{}
 	}
-	lease := o.Lease
-	setDefault(&lease, j.Lease)
-	lost, err := q.Renew(ctx, []Renewal{{Ref: j.Ref, Lease: lease, Progress: o.Progress}})
+	lease := cmp.Or(o.Lease, j.Lease)
+	if lease == 0 && j.LeaseUntil.After(j.ClaimedAt) {
+		lease = j.LeaseUntil.Sub(j.ClaimedAt)
+	}
+	lost, err := q.ExtendBatch(ctx, []Renewal{{Ref: j.Ref, Lease: lease, Progress: o.Progress}})
 	if err != nil {
 		return err
 	}
@@ -645,9 +688,9 @@ func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 	return nil
 }
 
-// Renew extends claims in one call and returns those that were lost; it is for
+// ExtendBatch extends claims in one call and returns those that were lost; it is for
 // those who write a pool. A zero Lease means Options.Lease.
-func (q *Queue) Renew(ctx context.Context, renewals []Renewal) (lost []Ref, err error) {
+func (q *Queue) ExtendBatch(ctx context.Context, renewals []Renewal) (lost []Ref, err error) {
 	renewals = slices.Clone(renewals)
 	for i := range renewals {
 		r := &renewals[i]
@@ -681,7 +724,7 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 }
 
 func (q *Queue) sweepSometimes(ctx context.Context) {
-	last, now := q.swept.Load(), time.Now().UnixNano()
+	last, now := q.swept.Load(), int64(time.Since(q.began))
 	if now-last < int64(sweepEvery) || !q.swept.CompareAndSwap(last, now) {
 		return
 	}
@@ -790,7 +833,8 @@ func (q *Queue) Queues(ctx context.Context) ([]string, error) {
 }
 
 // Pause keeps the queue's jobs from being claimed, in all processes, until
-// Resume. Jobs already claimed go on.
+// Resume. Jobs already claimed go on. A queue may be paused before it holds a
+// job; it is known from then on.
 func (q *Queue) Pause(ctx context.Context, queue string) error {
 	return q.configure(ctx, queue, QueueSettings{Paused: new(true)})
 }
@@ -808,8 +852,9 @@ func (q *Queue) configure(ctx context.Context, queue string, s QueueSettings) er
 }
 
 // Kick makes a buried, canceled or completed job ready again, with all its
-// attempts. It returns ErrNotFound, an InvalidError if the job is in another
-// state, or a ConflictError if another job holds its unique key.
+// attempts. An empty queue searches all of them. It returns ErrNotFound, an
+// InvalidError if the job is in another state, or a ConflictError if another
+// job holds its unique key.
 func (q *Queue) Kick(ctx context.Context, queue string, id ID) error {
 	return q.change(ctx, Change{Verb: Kick, Queue: queue}, id)
 }
@@ -823,7 +868,7 @@ func (q *Queue) KickAll(ctx context.Context, f Filter, n int) (int, error) {
 }
 
 // Cancel ends a waiting or running job. The handler of a running one finds its
-// context cancelled and its claim lost. Errors are as for Kick.
+// context cancelled and its claim lost. Queue and errors are as for Kick.
 func (q *Queue) Cancel(ctx context.Context, queue string, id ID) error {
 	return q.change(ctx, Change{Verb: Cancel, Queue: queue}, id)
 }
@@ -833,8 +878,8 @@ func (q *Queue) CancelAll(ctx context.Context, f Filter, n int) (int, error) {
 	return q.changeAll(ctx, Change{Verb: Cancel}, f, n)
 }
 
-// Delete removes a job of any state, a running one too. It returns ErrNotFound
-// if there is none.
+// Delete removes a job of any state, a running one too. An empty queue searches
+// all of them. It returns ErrNotFound if there is none.
 func (q *Queue) Delete(ctx context.Context, queue string, id ID) error {
 	return q.change(ctx, Change{Verb: Delete, Queue: queue}, id)
 }
@@ -844,20 +889,20 @@ func (q *Queue) DeleteAll(ctx context.Context, f Filter, n int) (int, error) {
 	return q.changeAll(ctx, Change{Verb: Delete}, f, n)
 }
 
-// RunNow makes a scheduled job due. Errors are as for Kick.
+// RunNow makes a scheduled job due. Queue and errors are as for Kick.
 func (q *Queue) RunNow(ctx context.Context, queue string, id ID) error {
 	return q.change(ctx, Change{Verb: Reschedule, Queue: queue}, id)
 }
 
-// Reschedule sets when a waiting job becomes due. Errors are as for Kick.
+// Reschedule sets when a waiting job becomes due. Queue and errors are as for Kick.
 func (q *Queue) Reschedule(ctx context.Context, queue string, id ID, at time.Time) error {
-	if time.Until(at) > MaxAhead {
-		return &InvalidError{"RunAt", "within 100 years"}
+	if !inReach(at) {
+		return &InvalidError{"RunAt", timeLimit}
 	}
 	return q.change(ctx, Change{Verb: Reschedule, Queue: queue, RunAt: ceil(at)}, id)
 }
 
-// Edit rewrites fields of a waiting job. Errors are as for Kick.
+// Edit rewrites fields of a waiting job. Queue and errors are as for Kick.
 func (q *Queue) Edit(ctx context.Context, queue string, id ID, e EditFields) error {
 	if err := q.validateEdit(&e); err != nil {
 		return err
@@ -905,7 +950,7 @@ func (q *Queue) change(ctx context.Context, c Change, id ID) error {
 	case Conflict:
 		return &ConflictError{r.Holder}
 	default:
-		return &InvalidError{"State", fmt.Sprintf("one of %v to %v; it is %v", c.From, c.Verb, r.Before)}
+		return &InvalidError{"State", fmt.Sprintf("one of %v to %v the job; it is %v", c.From, c.Verb, r.Before)}
 	}
 }
 
@@ -1085,9 +1130,21 @@ func (h *hub) watch(ctx context.Context) (stop func()) {
 	go func() {
 		defer close(done)
 		// Should it fail, claimers still poll.
-		_ = w.Watch(ctx, h.event)
+		for w.Watch(ctx, h.event); ctx.Err() == nil; w.Watch(ctx, h.event) {
+			sleep(ctx, watchAgain)
+		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// watchAgain is how long after a Watch that failed the next one begins.
+const watchAgain = time.Second
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
 }
 
 // event wakes one claimer, who wakes the next if it finds a job: many claimers

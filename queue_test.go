@@ -1,6 +1,7 @@
 package pawl_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
@@ -69,7 +70,7 @@ func TestDefaults(t *testing.T) {
 	if receipt.Status != pawl.Stored || receipt.Queue != pawl.DefaultQueue || receipt.ID.Version() != 7 {
 		t.Errorf("receipt %+v", receipt)
 	}
-	if diff := cmp.Diff(&pawl.Request{Kind: "test", Payload: []byte("x")}, r); diff != "" {
+	if diff := gocmp.Diff(&pawl.Request{Kind: "test", Payload: []byte("x")}, r); diff != "" {
 		t.Errorf("Enqueue wrote into its argument:\n%s", diff)
 	}
 	j := get(t, q, receipt.ID)
@@ -86,7 +87,7 @@ func TestOptionsAreDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := fmt.Sprint(reqs[0].MaxAttempts, reqs[0].MaxRescues, reqs[0].Retention, reqs[1].MaxAttempts, reqs[1].Retention)
-	if want := "3 -1 -1ns 9 1h0m0s"; got != want {
+	if want := "3 -2 -2ns 9 1h0m0s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if o := q.Options(); o.WorkerID != "w1" || o.Lease != pawl.MinLease {
@@ -112,6 +113,8 @@ func TestInvalidRequests(t *testing.T) {
 		"Delay":         {Kind: "k", Delay: -1},
 		"Delay ":        {Kind: "k", Delay: pawl.MaxAhead + 1},
 		"RunAt":         {Kind: "k", Delay: 1, RunAt: future},
+		"RunAt  ":       {Kind: "k", RunAt: time.Unix(0, 0)},
+		"StartBefore  ": {Kind: "k", StartBefore: time.Unix(-1, 0)},
 		"RunAt ":        {Kind: "k", RunAt: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
 		"StartBefore":   {Kind: "k", RunAt: future, StartBefore: future},
 		"StartBefore ":  {Kind: "k", StartBefore: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)},
@@ -120,10 +123,10 @@ func TestInvalidRequests(t *testing.T) {
 		"Timeout":       {Kind: "k", Timeout: -2},
 		"Timeout ":      {Kind: "k", Timeout: pawl.MaxAhead + 1},
 		"MaxAttempts":   {Kind: "k", MaxAttempts: -2},
-		"MaxRescues":    {Kind: "k", MaxRescues: -2},
+		"MaxRescues":    {Kind: "k", MaxRescues: pawl.Unlimited},
 		"MaxDepth":      {Kind: "k", MaxDepth: -2},
 		"WhenFull":      {Kind: "k", WhenFull: 9},
-		"Retention":     {Kind: "k", Retention: -2},
+		"Retention":     {Kind: "k", Retention: pawl.NoTimeout},
 		"Retention ":    {Kind: "k", Retention: pawl.MaxAhead + 1},
 		"UniqueKey":     {Kind: "k", UniqueKey: long},
 		"UniqueKey ":    {Kind: "k", UniqueKey: "a\x00"},
@@ -197,14 +200,14 @@ func TestMiddleware(t *testing.T) {
 					if r.ID == (pawl.ID{}) || r.Queue == "" {
 						t.Error("middleware sees a request without ID or defaults")
 					}
-					r.Meta = map[string]string{"by": name}
+					r.Meta["by"] = name
 				}
 				return next(ctx, reqs)
 			}
 		}
 	}
 	q := open(t, &pawl.Options{Middleware: []pawl.EnqueueMiddleware{layer("outer"), layer("inner")}})
-	r := &pawl.Request{Kind: "test"}
+	r := &pawl.Request{Kind: "test", Meta: map[string]string{"by": "caller"}}
 	id := enqueue(t, q, r)
 	if got := get(t, q, id).Meta["by"]; got != "inner" {
 		t.Errorf("stored by %q", got)
@@ -215,7 +218,7 @@ func TestMiddleware(t *testing.T) {
 	if want := []string{"outer", "inner", "outer", "inner"}; !slices.Equal(order, want) {
 		t.Errorf("order %v, want %v", order, want)
 	}
-	if r.Meta != nil {
+	if r.Meta["by"] != "caller" {
 		t.Error("middleware reached the caller's request")
 	}
 }
@@ -458,17 +461,107 @@ func TestSettleByHand(t *testing.T) {
 	}
 }
 
-func TestAckAgainAfterDeleteNow(t *testing.T) {
+func TestAckAgainAfterALostReply(t *testing.T) {
 	q := open(t, &pawl.Options{Retention: pawl.DeleteNow})
 	enqueue(t, q, &pawl.Request{})
 	j := claim(t, q)
+	l := pawl.New(&forgetful{Storage: q.Storage()}, nil)
+	if err := l.Ack(t.Context(), j, nil); err == nil || errors.Is(err, pawl.ErrLost) {
+		t.Fatalf("the reply was not lost: %v", err)
+	}
+	if err := l.Nack(t.Context(), j, errors.New("x")); !errors.Is(err, pawl.ErrLost) {
+		t.Errorf("another verb: %v", err)
+	}
+	if err := l.Ack(t.Context(), j, nil); err != nil {
+		t.Errorf("the same again: %v", err)
+	}
+}
+
+func TestAckOfALostClaimStaysLost(t *testing.T) {
+	q := open(t, nil)
+	id := enqueue(t, q, &pawl.Request{})
+	j := claim(t, q)
+	if err := q.Delete(t.Context(), "", id); err != nil {
+		t.Fatal(err)
+	}
 	for range 2 {
-		if err := q.Ack(t.Context(), j, nil); err != nil {
-			t.Error(err)
+		if err := q.Ack(t.Context(), j, nil); !errors.Is(err, pawl.ErrLost) {
+			t.Errorf("error %v", err)
 		}
 	}
-	if err := q.Nack(t.Context(), j, errors.New("x")); !errors.Is(err, pawl.ErrLost) {
-		t.Errorf("another verb: %v", err)
+}
+
+// A forgetful storage settles but loses the reply of the first settle.
+type forgetful struct {
+	pawl.Storage
+	lost bool
+}
+
+func (f *forgetful) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	lost, err := f.Storage.Settle(ctx, outcomes)
+	if err == nil && !f.lost {
+		f.lost = true
+		return nil, errors.New("connection lost")
+	}
+	return lost, err
+}
+
+// A busy storage leaves the first outcome of each call.
+type busy struct{ pawl.Storage }
+
+func (b busy) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	lost, err := b.Storage.Settle(ctx, outcomes[1:])
+	return lost, cmp.Or[error](err, &pawl.BusyError{Refs: []pawl.Ref{outcomes[0].Ref}})
+}
+
+func TestBusyClaimsHinderNoOthers(t *testing.T) {
+	q := open(t, nil)
+	const n = 1500
+	if _, err := q.EnqueueMany(t.Context(), slices.Repeat([]*pawl.Request{{Kind: "test"}}, n+1)); err != nil {
+		t.Fatal(err)
+	}
+	outcomes := make([]pawl.Outcome, n)
+	for i := range outcomes {
+		outcomes[i] = pawl.Outcome{Ref: claim(t, q).Ref, Verb: pawl.Ack}
+	}
+	b := pawl.New(busy{q.Storage()}, nil)
+	spec := pawl.ClaimSpec{Queues: []pawl.QueueAsk{{Queue: pawl.DefaultQueue, Max: 1}}, Max: 1, Lease: time.Minute}
+	lost, c, err := b.Cycle(t.Context(), outcomes, spec)
+	var left *pawl.BusyError
+	if !errors.As(err, &left) || len(left.Refs) != 2 || len(lost) != 0 {
+		t.Fatalf("lost %v, error %v", lost, err)
+	}
+	if left.Refs[0] != outcomes[0].Ref || left.Refs[1] != outcomes[1000].Ref {
+		t.Errorf("busy %v", left.Refs)
+	}
+	if len(c.Jobs) != 1 {
+		t.Errorf("claimed %d jobs, want 1", len(c.Jobs))
+	}
+	if stats, _ := q.Stats(t.Context()); stats[0].Completed != n-2 {
+		t.Errorf("%d completed, want %d", stats[0].Completed, n-2)
+	}
+}
+
+func TestExtendKeepsTheLengthOfTheClaim(t *testing.T) {
+	q := open(t, nil)
+	id := enqueue(t, q, &pawl.Request{})
+	j, err := q.Claim(t.Context(), &pawl.ClaimOptions{Lease: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := q.Extend(t.Context(), j, nil); err != nil {
+		t.Fatal(err)
+	}
+	if left := time.Until(get(t, q, id).LeaseUntil); left < 59*time.Minute {
+		t.Errorf("%v of the lease left, want an hour", left)
+	}
+}
+
+func TestBatchBytes(t *testing.T) {
+	q := open(t, &pawl.Options{MaxPayload: 100 << 20})
+	big := &pawl.Request{Kind: "test", Payload: make([]byte, 33<<20)}
+	if _, err := q.EnqueueMany(t.Context(), []*pawl.Request{big, big}); !errors.Is(err, pawl.ErrInvalid) {
+		t.Errorf("error %v", err)
 	}
 }
 

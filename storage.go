@@ -21,7 +21,8 @@ const (
 	MaxFailures   = 10       // entries of Job.Failures; the oldest give way
 	MaxErrorText  = 2 << 10  // bytes of an error text, and of a stack
 	MaxBatch      = 10_000   // requests in one Enqueue
-	MaxStep       = 1000     // jobs in one Claim, Settle, Extend, Sweep, List or Change
+	MaxBatchBytes = 64 << 20 // payload bytes of one Enqueue of several requests
+	MaxStep       = 1000     // jobs in one Claim, Settle, Extend, Sweep, Get, List or Change
 	MaxPageBytes  = 16 << 20 // payload bytes of one List page
 	MaxCounters   = 32       // entries of Progress.Counters
 	MinLease      = 10 * time.Millisecond
@@ -97,7 +98,9 @@ type Storage interface {
 }
 
 // Writer is the half of a storage that can also run inside a caller's
-// transaction.
+// transaction. There a call that fails, also because its context ended, has
+// changed nothing and the transaction may go on; where that can't be had, the
+// error is ErrTxOver, and so is that of every later call.
 type Writer interface {
 	// Enqueue stores the requests, all or none (the capability table names the
 	// exceptions), in order, and returns one receipt each. Per request:
@@ -112,10 +115,10 @@ type Writer interface {
 	// write: if its ref is the current claim, the job moves as [Verb] says and
 	// the fence ends; if the ref's claim was ended by the same verb before,
 	// nothing changes and that is success, so a Settle whose reply was lost can
-	// be repeated; otherwise the ref comes back as lost, in order, and nothing
-	// changes. With Outcome.Repeat a missing job counts as settled. Within one
-	// call the same outcome again is success even if the first removed the
-	// record.
+	// be repeated; otherwise nothing changes and the ref comes back as lost, just
+	// as it was given and in order. With Outcome.Repeat a missing job counts as
+	// settled. Within one call the same outcome again is success even if the
+	// first removed the record.
 	//
 	// One outcome never hinders another. Outside a transaction Settle does not
 	// wait for an open one that holds a job: it settles the others and returns
@@ -126,8 +129,9 @@ type Writer interface {
 // Admin looks at jobs and changes them by hand. Every change ends the fence of
 // a running job it touches.
 type Admin interface {
-	// Get returns the jobs with the IDs, nil where there is none. An empty
-	// queue searches all queues, which may cost a call for each.
+	// Get returns the jobs with the IDs, nil where there is none, each as it was
+	// at one moment. An empty queue searches all queues, which may cost a call
+	// for each.
 	Get(ctx context.Context, queue string, ids ...ID) ([]*Job, error)
 
 	// List returns a page of the jobs that match, queue by queue in order of
@@ -162,7 +166,8 @@ type Watcher interface {
 }
 
 // Cycler is implemented by storages that can settle and claim in one round
-// trip. The two have the meaning of Settle followed by Claim.
+// trip. The two have the meaning of Settle followed by Claim, which is made also
+// after a BusyError of the Settle and then returned with it.
 type Cycler interface {
 	Cycle(ctx context.Context, outcomes []Outcome, spec ClaimSpec) (lost []Ref, c Claimed, err error)
 }
@@ -195,7 +200,16 @@ type ClaimSpec struct {
 	Repeat bool
 }
 
+func (c *ClaimSpec) fillToken() {
+	if c.Token == 0 {
+		c.Token = rand.Int64()
+	}
+}
+
 func (c *ClaimSpec) validate() error {
+	if len(c.Queues) == 0 {
+		return &InvalidError{"Queues", "at least one"}
+	}
 	if c.Max < 1 || c.Max > MaxStep {
 		return &InvalidError{"Max", "between 1 and 1000"}
 	}
@@ -325,7 +339,8 @@ type Page struct {
 	Next string
 }
 
-// QueueStats are the numbers of one queue.
+// QueueStats are the numbers of one queue. Running jobs are those claimed, also
+// by a pool that has not yet started them.
 type QueueStats struct {
 	Queue                                                  string
 	Paused                                                 bool
@@ -463,16 +478,15 @@ func SkipDelay(n int) time.Duration { return doubled(100*time.Millisecond, n, ti
 // Errors that callers decide by. Match them with errors.Is; engines wrap them
 // around what their driver said.
 var (
-	ErrInvalid        = errors.New("pawl: invalid")
-	ErrNotFound       = errors.New("pawl: no such job")
-	ErrLost           = errors.New("pawl: claim is no longer current")
-	ErrConflict       = errors.New("pawl: unique key is held by another job")
-	ErrUnsupported    = errors.New("pawl: not supported by this storage")
-	ErrSchema         = errors.New("pawl: schema version does not fit")
-	ErrFull           = errors.New("pawl: queue is full")
-	ErrTooManyWaiters = errors.New("pawl: too many waiting claimers")
-	ErrNotCommitted   = errors.New("pawl: settled in a transaction that was not committed")
-	ErrClosed         = errors.New("pawl: closed")
+	ErrInvalid      = errors.New("pawl: invalid")
+	ErrNotFound     = errors.New("pawl: no such job")
+	ErrLost         = errors.New("pawl: claim is no longer current")
+	ErrConflict     = errors.New("pawl: unique key is held by another job")
+	ErrUnsupported  = errors.New("pawl: not supported by this storage")
+	ErrSchema       = errors.New("pawl: schema version does not fit")
+	ErrFull         = errors.New("pawl: queue is full")
+	ErrNotCommitted = errors.New("pawl: settled in a transaction that was not committed")
+	ErrClosed       = errors.New("pawl: closed")
 	// ErrTxOver means that the caller's transaction can't go on (deadlock,
 	// serialization failure, busy snapshot) and should be begun anew by the
 	// caller; a [Writer] that returned it refuses further calls.

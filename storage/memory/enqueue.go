@@ -34,7 +34,7 @@ func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 }
 
 // canFail reports whether q can make its whole Enqueue fail.
-func canFail(q *pawl.Request) bool { return q.MaxDepth > 0 && q.WhenFull == pawl.Reject }
+func canFail(q *pawl.Request) bool { return q.MaxDepth > 0 && q.WhenFull != pawl.DropOldest }
 
 // enqueue stores r, which newRecord made of q.
 func (s *Store) enqueue(r *record, q *pawl.Request, now int64) (pawl.Receipt, error) {
@@ -110,7 +110,7 @@ func (s *Store) makeRoom(q *pawl.Request, now int64) error {
 	if q.MaxDepth <= 0 || queue == nil || queue.waiting() < q.MaxDepth {
 		return nil
 	}
-	if q.WhenFull == pawl.Reject {
+	if q.WhenFull != pawl.DropOldest {
 		return &pawl.FullError{Queue: queue.name, Limit: q.MaxDepth}
 	}
 	r := queue.oldest()

@@ -212,7 +212,7 @@ func randomRequest(rnd *rand.Rand) *pawl.Request {
 			}
 		}
 		if rnd.IntN(3) == 0 {
-			r.MaxDepth, r.WhenFull = 1+rnd.IntN(5), pawl.WhenFull(rnd.IntN(2))
+			r.MaxDepth, r.WhenFull = 1+rnd.IntN(5), pawl.WhenFull(1+rnd.IntN(2))
 		}
 	})
 }

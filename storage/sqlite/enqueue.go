@@ -352,7 +352,7 @@ func (b *batch) makeRoom(queue string, limit int, full pawl.WhenFull) error {
 	if d.n < limit {
 		return nil
 	}
-	if full == pawl.Reject {
+	if full != pawl.DropOldest {
 		return &pawl.FullError{Queue: queue, Limit: limit}
 	}
 	return b.dropOldest(queue)

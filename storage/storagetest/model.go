@@ -106,7 +106,7 @@ func (m *model) makeRoom(q *pawl.Request, now time.Time) error {
 	if len(waiting) < q.MaxDepth {
 		return nil
 	}
-	if q.WhenFull == pawl.Reject {
+	if q.WhenFull != pawl.DropOldest {
 		return &pawl.FullError{Queue: q.Queue, Limit: q.MaxDepth}
 	}
 	first := slices.MinFunc(waiting, func(a, b *record) int {

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -84,11 +85,9 @@ func rest(ctx context.Context) bool {
 }
 
 func (l *load) work(ctx context.Context) {
-	token := int64(0)
 	for ctx.Err() == nil {
 		spec := spec(20)
-		token++
-		spec.Token = token<<8 | int64(len(l.t.Name())&0xff)
+		spec.Token = rand.Int64()
 		c, err := l.s.Claim(ctx, spec)
 		for err != nil {
 			if !rest(ctx) {

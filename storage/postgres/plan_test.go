@@ -6,11 +6,12 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"unsafe"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
 )
 
@@ -93,7 +94,7 @@ func TestPlans(t *testing.T) {
 		}
 		v := reflect.ValueOf(s.q).Elem()
 		for i := range v.NumField() {
-			name, sql := v.Type().Field(i).Name, *(*string)(unsafe.Pointer(v.Field(i).UnsafeAddr()))
+			name, sql := v.Type().Field(i).Name, v.Field(i).String()
 			if noPlan[name] {
 				continue
 			}
@@ -166,4 +167,51 @@ func planPool(t *testing.T) *pgxpool.Pool {
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// TestPlansInCallersTransaction looks at statements that run without the
+// settings that the Store makes in its own transactions.
+func TestPlansInCallersTransaction(t *testing.T) {
+	pool := planPool(t)
+	s, err := New(t.Context(), pool, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	for _, sql := range []string{"ANALYZE", fillPlans} { // the planner believes the table to be empty
+		if _, err := pool.Exec(t.Context(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			t.Fatal(err)
+		}
+	}
+	outcomes := make([]pawl.Outcome, 100)
+	reqs := make([]*pawl.Request, 100)
+	for i := range outcomes {
+		id := uuid.Must(uuid.NewV7())
+		outcomes[i] = pawl.Outcome{Ref: pawl.Ref{Queue: "q1", ID: id, Fence: 1}, Verb: pawl.Ack}
+		reqs[i] = &pawl.Request{ID: id, Queue: "q1", Kind: "k", UniqueKey: id.String()}
+	}
+	st := s.newSettlement(outcomes)
+	for _, c := range []struct {
+		name, sql string
+		args      []any
+	}{
+		{"settleTx", s.q.settleTx, st.args(st.rounds[0])},
+		{"insert", s.q.insert, requestArgs(nil, reqs)},
+		{"replace", s.q.replace, append(requestArgs(nil, reqs[:1]), reqs[0].ID.String())},
+		{"exists", s.q.exists, []any{reqs[0].ID.String()}},
+		{"holder", s.q.holder, []any{nil, "q1", "key"}},
+		{"drop", s.q.drop, []any{nil, reqs[0].ID.String()}},
+	} {
+		rows, err := pool.Query(t.Context(), "EXPLAIN "+c.sql, append([]any{pgx.QueryExecModeCacheDescribe}, c.args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if plan := strings.Join(lines, "\n") + "\n"; scanned(plan) {
+			t.Errorf("%s: a scan of a whole table:\n%s", c.name, plan)
+		}
+	}
 }

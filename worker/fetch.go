@@ -113,7 +113,7 @@ func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
 		if g.dry {
 			continue
 		}
-		g.asked = min(g.want(), f.most-spec.Max)
+		g.asked = min(g.want(now), f.most-spec.Max)
 		if g.asked == 0 {
 			continue
 		}
@@ -132,7 +132,7 @@ func (p *Pool) wetten(now instant) (next instant) {
 	next = never
 	until := now
 	for _, g := range p.groups {
-		if !g.dry && g.want() > 0 || g.dry && now >= g.wetAt {
+		if !g.dry && g.want(now) > 0 || g.dry && now >= g.wetAt {
 			until = now.add(p.opts.Poll / 2)
 		}
 	}

@@ -13,10 +13,11 @@ type group struct {
 
 	work    sync.Cond // slots wait here for runs in ready
 	ready   fifo
-	slots   int // those that can take a run
-	running int // runs in them
-	parked  int // slots that wait, woken ones that have not yet run included
-	waking  int // of them woken
+	slots   int     // those that can take a run
+	running int     // runs in them
+	parked  int     // slots that wait, woken ones that have not yet run included
+	waking  int     // of them woken
+	started instant // when a run last did, and so a slot was free
 
 	// Moving averages over the last runs, for the prefetch.
 	duration time.Duration
@@ -42,12 +43,16 @@ const (
 	fastJob       = time.Millisecond
 )
 
-// prefetch returns how many runs are wanted beyond the free slots.
-func (g *group) prefetch() int {
+// prefetch returns how many runs are wanted beyond the free slots. The average
+// knows nothing of the runs that have not ended: when all slots are busy, also
+// with their newest runs for longer than the prefetch is to last, it is wrong.
+func (g *group) prefetch(now instant) int {
 	switch {
 	case g.fixed > 0:
 		return g.fixed
 	case g.fixed < 0 || !g.measured || g.duration > prefetchTime:
+		return 0
+	case g.running >= g.slots && now.sub(g.started) > prefetchTime:
 		return 0
 	}
 	n := int(time.Duration(g.slots) * prefetchTime / max(g.duration, time.Microsecond))
@@ -64,8 +69,8 @@ func (g *group) prefetch() int {
 
 // want returns how many runs the group lacks, or 0 if that is not worth a
 // claim yet: with a free slot each one is, else half of the prefetch.
-func (g *group) want() int {
-	prefetch := g.prefetch()
+func (g *group) want(now instant) int {
+	prefetch := g.prefetch(now)
 	have := g.running + g.ready.len()
 	lack := g.slots + prefetch - have
 	if have >= g.slots && lack < max(1, prefetch/2) {

@@ -99,7 +99,7 @@ func (p *Pool) announce(g *group) {
 	if p.stopping {
 		p.quiet.Broadcast()
 	}
-	if p.fetchIdle && !g.dry && !p.stopping && g.want() > 0 {
+	if p.fetchIdle && !g.dry && !p.stopping && g.want(p.now()) > 0 {
 		p.fetchIdle = false
 		wake(p.fetchWake)
 		if p.cycles && !p.opts.SettleNow {

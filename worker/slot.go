@@ -149,6 +149,7 @@ func (p *Pool) start(r *run, now instant) bool {
 	}
 	r.ctx.deadline = r.deadline
 	r.group.running++
+	r.group.started = now
 	p.stats.Running++
 	p.stats.Started++
 	p.expireBy(min(r.deadline, r.leaseUntil))

@@ -335,6 +335,39 @@ func TestWrongPrefetchIsHandedBack(t *testing.T) {
 	})
 }
 
+// However fast the jobs were until now: while all slots are busy with slow ones,
+// nothing is claimed only to be handed back, again and again.
+func TestNoPrefetchBehindSlowJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, cycling)
+		h := worker.Func(func(ctx context.Context, j *pawl.Job) error {
+			if string(j.Payload) == "slow" {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		})
+		for range 100 {
+			f.enqueue(&pawl.Request{Retention: pawl.DeleteNow})
+		}
+		f.start(h, &worker.Options{Concurrency: 2})
+		rest(time.Second)
+		for range 2 {
+			f.enqueue(&pawl.Request{Payload: []byte("slow")})
+		}
+		rest(100 * time.Millisecond)
+		for range 100 {
+			for range 3 {
+				f.enqueue(&pawl.Request{})
+			}
+			rest(100 * time.Millisecond)
+		}
+		if s := f.p.Stats(); s.Running != 2 || s.Prefetched != 0 || s.Released != 0 || s.Claimed != 102 {
+			t.Errorf("stats %+v", s)
+		}
+		f.stop()
+	})
+}
+
 // Fast jobs are prefetched, slow and big ones are not.
 func TestAdaptivePrefetch(t *testing.T) {
 	cases := []struct {

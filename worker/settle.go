@@ -240,10 +240,12 @@ func (p *Pool) invalid(batch []*run, err error) {
 }
 
 // impossible replaces an outcome that can't be stored by one that says so, and
-// gives the job up if that can't be stored either.
+// gives the job up if that can't be stored either. A job that was to be handed
+// back is given up at once: it must not fail for that, and it may not have a
+// kind here.
 func (p *Pool) impossible(r *run, err error) {
 	p.logLater(slog.LevelError, "worker: outcome can't be stored", append(r.attrs(), "verb", r.outcome.Verb, "err", err)...)
-	if r.refused {
+	if verb := r.outcome.Verb; r.refused || verb == pawl.Release || verb == pawl.Skip {
 		p.forget(r) // its lease ends by itself
 		return
 	}

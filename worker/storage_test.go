@@ -290,6 +290,50 @@ func TestGuiltyOutcome(t *testing.T) {
 	}
 }
 
+// A job that can't be handed back is left to its lease, unspent.
+func TestHopelessHandBack(t *testing.T) {
+	for _, sort := range sorts {
+		for _, guilt := range []error{errStorage, &pawl.InvalidError{Field: "Delay", Limit: "storable"}} {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, sort.make)
+				foreign := f.enqueue(&pawl.Request{Kind: "foreign", MaxAttempts: 1, MaxRescues: 100})
+				f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+					for _, o := range outcomesOf(ctx) {
+						if o.Verb == pawl.Skip {
+							return guilt
+						}
+					}
+					return call()
+				})
+				ok := func(context.Context, *pawl.Job) ([]byte, error) { return nil, nil }
+				f.start(kinds{{Name: "k", Run: ok}}, nil)
+				for range 3 * 60 { // others go on succeeding
+					f.enqueue(&pawl.Request{})
+					rest(time.Second)
+				}
+				j := f.get(foreign)
+				if j.Counts.Rescues < 1 || j.Counts.Retries > 0 || j.Attempt > 1 {
+					t.Errorf("%s: attempt %d, counts %+v", sort.name, j.Attempt, j.Counts)
+				}
+				for _, failure := range j.Failures {
+					if failure.Error != "lease expired" {
+						t.Errorf("%s: failure %+v", sort.name, failure)
+					}
+				}
+				if n := f.log.count("panic"); n > 0 {
+					t.Errorf("%d panics", n)
+				}
+				f.storage.heal()
+				rest(5 * time.Minute)
+				f.stop()
+				if s := f.p.Stats(); s.Completed != 180 || s.Failed != 0 || s.Skipped == 0 {
+					t.Errorf("%s: stats %+v", sort.name, s)
+				}
+			})
+		}
+	}
+}
+
 // An outcome that can't be stored in any form is given up.
 func TestHopelessOutcome(t *testing.T) {
 	bubble(t, func(t *testing.T) {

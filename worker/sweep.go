@@ -1,9 +1,11 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	"github.com/pawlq/pawl"
 )
@@ -51,36 +53,58 @@ func (p *Pool) takeSwept(ctx context.Context, s pawl.Swept) {
 		p.wet("")
 	}
 	p.mu.Unlock()
-	for _, ref := range s.Buried {
-		p.tellBuried(ctx, ref)
+	p.tellBuried(ctx, s.Buried)
+}
+
+// tellChunk is how many buried jobs are read at once: all of their payloads may
+// be as big as can be.
+const tellChunk = 16
+
+// tellBuried tells their kinds that a rescue has buried jobs. All of it takes
+// no longer than one call may, so that a storage that does not answer holds up
+// no rescues.
+func (p *Pool) tellBuried(ctx context.Context, refs []pawl.Ref) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	queues := make(map[string][]pawl.ID)
+	for _, ref := range refs {
+		queues[ref.Queue] = append(queues[ref.Queue], ref.ID)
+	}
+	left := len(refs)
+	for queue, ids := range queues {
+		for chunk := range slices.Chunk(ids, tellChunk) {
+			jobs, err := p.q.Storage().Get(ctx, queue, chunk...)
+			if err != nil {
+				p.log.Error("worker: jobs buried, their workers died, but their kinds could not be told", "jobs", left, "err", err)
+				return
+			}
+			left -= len(chunk)
+			p.buriedByRescue(jobs)
+		}
 	}
 }
 
-// tellBuried tells its kind that a rescue has buried a job.
-func (p *Pool) tellBuried(ctx context.Context, ref pawl.Ref) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	job, err := p.q.Get(ctx, ref.Queue, ref.ID)
+// buriedByRescue tells the kinds of jobs, which are nil if they are gone by now.
+func (p *Pool) buriedByRescue(jobs []*pawl.Job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	attrs := []any{"queue", ref.Queue, "id", ref.ID}
-	if err != nil {
-		p.logLater(slog.LevelError, "worker: job buried, its workers died", append(attrs, "err", err)...)
-		return
+	for _, job := range jobs {
+		if job == nil {
+			continue
+		}
+		p.logLater(slog.LevelError, "worker: job buried, its workers died", "queue", job.Queue, "kind", job.Kind, "id", job.ID)
+		if kind := cmp.Or(p.kinds[job.Kind], p.fallback); kind != nil && kind.OnBury != nil {
+			p.chore(func() { kind.OnBury(p.base, job, rescueCause(job)) })
+		}
 	}
-	p.logLater(slog.LevelError, "worker: job buried, its workers died", append(attrs, "kind", job.Kind)...)
-	kind := p.kinds[job.Kind]
-	if kind == nil {
-		kind = p.fallback
+}
+
+// rescueCause is what OnBury is told of a job that a rescue has buried.
+func rescueCause(j *pawl.Job) error {
+	if n := len(j.Failures); n > 0 {
+		return errors.New(j.Failures[n-1].Error)
 	}
-	if kind == nil || kind.OnBury == nil {
-		return
-	}
-	cause := errors.New("worker: " + string(pawl.ReasonRescues))
-	if n := len(job.Failures); n > 0 {
-		cause = errors.New(job.Failures[n-1].Error)
-	}
-	p.chore(func() { kind.OnBury(p.base, job, cause) })
+	return errors.New("worker: " + string(pawl.ReasonRescues))
 }
 
 // wet lets the queue, or all, be claimed from again. It is called with mu held.

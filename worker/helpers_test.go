@@ -47,7 +47,7 @@ func start(t *testing.T, sort func(*disturbed) pawl.Storage, h worker.Handlers, 
 func prepare(t *testing.T, sort func(*disturbed) pawl.Storage) *fixture {
 	f := &fixture{t: t, storage: &disturbed{Storage: memory.New(nil)}, log: &logs{}, result: make(chan error, 1)}
 	f.q = pawl.New(sort(f.storage), &pawl.Options{
-		Logger:   slog.New(slog.NewTextHandler(f.log, nil)),
+		Logger:   slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		Backoff:  pawl.Constant(time.Hour),
 		WorkerID: "tester",
 	})

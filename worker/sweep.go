@@ -45,8 +45,8 @@ func (p *Pool) takeSwept(ctx context.Context, s pawl.Swept) {
 	p.progress = p.now()
 	p.stats.Rescued += int64(len(s.Rescued))
 	p.stats.RescueBuried += int64(len(s.Buried))
+	p.logRescued(s.Rescued)
 	for _, ref := range s.Rescued {
-		p.logLater(slog.LevelWarn, "worker: job taken back from a worker that is gone", "queue", ref.Queue, "id", ref.ID)
 		p.wet(ref.Queue)
 	}
 	if s.Promoted > 0 {
@@ -54,6 +54,20 @@ func (p *Pool) takeSwept(ctx context.Context, s pawl.Swept) {
 	}
 	p.mu.Unlock()
 	p.tellBuried(ctx, s.Buried)
+}
+
+// logRescued logs one line for all: of a process that ran many jobs as it died
+// the number tells more.
+func (p *Pool) logRescued(refs []pawl.Ref) {
+	if len(refs) == 0 {
+		return
+	}
+	p.logLater(slog.LevelWarn, "worker: jobs taken back from workers that are gone", "jobs", len(refs))
+	p.chore(func() {
+		for _, ref := range refs {
+			p.log.Debug("worker: job taken back", "queue", ref.Queue, "id", ref.ID)
+		}
+	})
 }
 
 // tellChunk is how many buried jobs are read at once: all of their payloads may

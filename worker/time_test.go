@@ -441,8 +441,11 @@ func TestRescue(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := prepare(t, cycling)
 		id := f.enqueue(&pawl.Request{})
-		if _, err := f.q.Claim(context.Background(), nil); err != nil { // and dies
-			t.Fatal(err)
+		f.enqueue(&pawl.Request{})
+		for range 2 {
+			if _, err := f.q.Claim(context.Background(), nil); err != nil { // and dies
+				t.Fatal(err)
+			}
 		}
 		f.start(returning(nil), nil)
 		rest(37 * time.Second) // lease 30 s, sweep 5 s and its jitter
@@ -450,11 +453,14 @@ func TestRescue(t *testing.T) {
 			t.Errorf("counts %+v", j.Counts)
 		}
 		f.stop()
-		if s := f.p.Stats(); s.Rescued != 1 {
+		if s := f.p.Stats(); s.Rescued != 2 {
 			t.Errorf("stats %+v", s)
 		}
-		if n := f.log.count("job taken back"); n != 1 {
+		if n := f.log.count(`level=WARN msg="worker: jobs taken back from workers that are gone" jobs=2`); n != 1 {
 			t.Errorf("logged %d times", n)
+		}
+		if n := f.log.count("level=DEBUG"); n != 2 {
+			t.Errorf("logged %d details", n)
 		}
 	})
 }

@@ -353,6 +353,10 @@ func (p *Pool) lost(r *run, when string) {
 
 func (p *Pool) countLost(r *run, when string) {
 	p.stats.Lost++
+	if r.cause == ErrCanceled {
+		p.logLater(slog.LevelInfo, "worker: job was canceled "+when, r.attrs()...)
+		return
+	}
 	p.logLater(slog.LevelWarn, "worker: claim was lost "+when, r.attrs()...)
 }
 

@@ -344,6 +344,9 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 		if s := f.p.Stats(); s.Lost != 1 || s.Failed != 0 {
 			t.Errorf("stats %+v", s)
 		}
+		if n := f.log.count(`level=INFO msg="worker: job was canceled while it ran"`); n != 1 || f.log.count("level=WARN") > 0 {
+			t.Errorf("logged %d times as canceled", n)
+		}
 	})
 }
 

@@ -505,6 +505,7 @@ func TestSettledInTransaction(t *testing.T) {
 		bury       bool
 		err        error
 		retention  time.Duration
+		window     time.Duration
 		meddle     func(f *fixture, j *pawl.Job)
 		state      pawl.State // 0: gone
 		reason     pawl.Reason
@@ -514,11 +515,15 @@ func TestSettledInTransaction(t *testing.T) {
 		{name: "committed", state: pawl.Completed, count: worker.Stats{Completed: 1}},
 		{name: "committed, then an error", err: failure, state: pawl.Completed, count: worker.Stats{Completed: 1}},
 		{name: "committed and deleted", retention: pawl.DeleteNow, count: worker.Stats{Completed: 1}},
+		{name: "committed and purged", retention: 30 * time.Second, count: worker.Stats{Completed: 1}},
+		{name: "committed and kept by its window", retention: pawl.DeleteNow, window: time.Hour, state: pawl.Completed, count: worker.Stats{Completed: 1}},
 		{name: "buried", bury: true, state: pawl.Buried, reason: pawl.ReasonBury, count: worker.Stats{Failed: 1, Buried: 1}},
 		{name: "rolled back", rolledBack: true, state: pawl.Scheduled, reason: pawl.ReasonRetry, text: pawl.ErrNotCommitted.Error(), count: worker.Stats{Failed: 1}},
 		{name: "rolled back with an error", rolledBack: true, err: failure, state: pawl.Scheduled, reason: pawl.ReasonRetry, text: failure.Error(), count: worker.Stats{Failed: 1}},
 		{name: "canceled meanwhile", rolledBack: true, state: pawl.Canceled, reason: pawl.ReasonCancel, count: worker.Stats{Lost: 1},
 			meddle: func(f *fixture, j *pawl.Job) { f.q.Cancel(context.Background(), "", j.ID) }},
+		{name: "deleted meanwhile, kept by a window", retention: pawl.DeleteNow, window: time.Hour, rolledBack: true, count: worker.Stats{Lost: 1},
+			meddle: func(f *fixture, j *pawl.Job) { f.q.Delete(context.Background(), "", j.ID) }},
 		{name: "deleted meanwhile", rolledBack: true, count: worker.Stats{Lost: 1},
 			meddle: func(f *fixture, j *pawl.Job) { f.q.Delete(context.Background(), "", j.ID) }},
 	}
@@ -526,7 +531,11 @@ func TestSettledInTransaction(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := prepare(t, cycling)
-				id := f.enqueue(&pawl.Request{Retention: c.retention})
+				r := &pawl.Request{Retention: c.retention}
+				if c.window > 0 {
+					r.UniqueKey, r.UniqueMode, r.UniqueWindow = "key", pawl.UniqueUntilWindow, c.window
+				}
+				id := f.enqueue(r)
 				h := worker.Func(func(ctx context.Context, j *pawl.Job) error {
 					tx := f.q.WithTx(write{f.storage, c.rolledBack})
 					settle := func() error { return tx.Ack(ctx, j, nil) }

@@ -24,7 +24,7 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !committed(r.job, job, gone, verb) {
+	if !p.committed(r, job, gone, verb) {
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
@@ -37,11 +37,13 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 }
 
 // committed reports whether what is stored can be what verb has made of the
-// claim. A nacked job may have gone on meanwhile.
-func committed(claimed, stored *pawl.Job, gone bool, verb pawl.Verb) bool {
+// claim. A nacked job may have gone on meanwhile, and the record of an acked
+// one been kept for as long as it was to be: whether that or a delete by hand
+// was its end can't be told, and the ack is believed.
+func (p *Pool) committed(r *run, stored *pawl.Job, gone bool, verb pawl.Verb) bool {
 	switch {
 	case verb == pawl.Ack && gone:
-		return claimed.Retention == pawl.DeleteNow
+		return p.now().sub(r.claimed) >= max(r.job.Retention, r.job.UniqueWindow)
 	case verb == pawl.Ack:
 		return stored.State == pawl.Completed
 	case verb == pawl.Bury:

@@ -10,7 +10,8 @@ import (
 )
 
 // Causes of the cancellation of a handler's context, as [context.Cause] returns
-// them. A context whose claim was lost for another reason has a cause that
+// them for it and all that derive from it; its Err is [context.Canceled] each
+// time. A context whose claim was lost for another reason has a cause that
 // matches [pawl.ErrLost] alone.
 var (
 	// ErrTimeout means that the run took longer than its timeout. It matches
@@ -120,14 +121,6 @@ func (c *handlerContext) Deadline() (time.Time, bool) {
 		return time.Time{}, false
 	}
 	return c.pool.epoch.Add(time.Duration(c.deadline)), true
-}
-
-func (c *handlerContext) Err() error {
-	err := c.Context.Err()
-	if err != nil && context.Cause(c.Context) == ErrTimeout {
-		return context.DeadlineExceeded
-	}
-	return err
 }
 
 func (c *handlerContext) Value(key any) any {

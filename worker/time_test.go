@@ -46,8 +46,8 @@ func TestTimeout(t *testing.T) {
 			if cause := context.Cause(child); cause != worker.ErrTimeout || !errors.Is(cause, context.DeadlineExceeded) {
 				t.Errorf("cause %v", cause)
 			}
-			if ctx.Err() != context.DeadlineExceeded {
-				t.Errorf("error %v", ctx.Err())
+			if ctx.Err() != context.Canceled || child.Err() != ctx.Err() {
+				t.Errorf("errors %v and %v", ctx.Err(), child.Err())
 			}
 			return child.Err()
 		})

@@ -135,25 +135,28 @@ func (m *model) claim(spec pawl.ClaimSpec, now time.Time) []*record {
 		if m.paused[ask.Queue] {
 			continue
 		}
-		ready := m.ready(ask.Queue, now)
-		ready = ready[:min(len(ready), ask.Max, spec.Max-len(got))]
-		for _, r := range ready {
+		next := m.claimable(ask.Queue, now)
+		next = next[:min(len(next), ask.Max, spec.Max-len(got))]
+		for _, r := range next {
 			m.fence++
 			r.claim(spec, m.fence, now)
 		}
-		got = append(got, ready...)
+		got = append(got, next...)
 	}
 	return got
 }
 
-// ready returns what can be claimed from a queue, after the work of time that
-// a claim may not leave undone.
-func (m *model) ready(queue string, now time.Time) []*record {
-	m.promote(queue, now)
-	m.expire(queue, now)
-	ready := m.where(func(r *record) bool { return r.Queue == queue && r.State == pawl.Ready })
-	slices.SortFunc(ready, (*record).earlier)
-	return ready
+// claimable returns what can be claimed from a queue, in that order.
+func (m *model) claimable(queue string, now time.Time) []*record {
+	found := m.where(func(r *record) bool { return r.Queue == queue && r.due(now) && !r.expired(now) })
+	slices.SortFunc(found, (*record).earlier)
+	return found
+}
+
+// late returns the jobs of which time has made more due than a promotion, so
+// that a Sweep has work with them.
+func (m *model) late(now time.Time) []*record {
+	return m.where(func(r *record) bool { return r.abandoned(now) || r.expired(now) || r.over(0, now) })
 }
 
 func (m *model) promote(queue string, now time.Time) int {
@@ -220,7 +223,7 @@ func (m *model) extend(renewals []pawl.Renewal, now time.Time) (lost []pawl.Ref)
 func (m *model) sweep(buried time.Duration, now time.Time) pawl.Swept {
 	var s pawl.Swept
 	for _, r := range m.where(func(r *record) bool {
-		return r.State == pawl.Running && !r.LeaseUntil.After(now)
+		return r.abandoned(now)
 	}) {
 		ref := r.Ref
 		r.rescue(now)
@@ -353,7 +356,7 @@ func numberOf(s *pawl.QueueStats, state pawl.State) *int64 {
 func (m *model) nextDue(spec pawl.ClaimSpec, now time.Time) (next time.Duration) {
 	for _, r := range m.jobs {
 		asked := slices.ContainsFunc(spec.Queues, func(a pawl.QueueAsk) bool { return a.Queue == r.Queue })
-		if !asked || r.State != pawl.Scheduled {
+		if !asked || r.State != pawl.Scheduled || r.due(now) {
 			continue
 		}
 		if d := r.RunAt.Sub(now); next == 0 || d < next {

@@ -56,9 +56,11 @@ func (p *pair) claim(spec pawl.ClaimSpec) {
 	p.claimed(spec, got.Jobs)
 }
 
-// claimed compares what a claim returned and takes over its fences.
+// claimed compares what a claim returned and takes over its fences, and what
+// else the storage did meanwhile.
 func (p *pair) claimed(spec pawl.ClaimSpec, got []*pawl.Job) {
 	p.Helper()
+	later := p.adoptRescues(spec, got)
 	repeated := spec.Repeat && len(p.m.where(func(r *record) bool { return r.State == pawl.Running && r.token == spec.Token })) > 0
 	var want []*pawl.Job
 	records := p.m.claim(spec, p.now())
@@ -69,6 +71,7 @@ func (p *pair) claimed(spec pawl.ClaimSpec, got []*pawl.Job) {
 		want = append(want, &r.Job)
 	}
 	p.same("jobs of Claim", got, want)
+	later()
 }
 
 // adopt takes over the fence of a new claim.
@@ -117,8 +120,12 @@ func (p *pair) sweepBy(spec pawl.SweepSpec) {
 	collect(&want, func() pawl.Swept { return p.m.sweep(spec.BuriedRetention, p.now()) })
 	p.same("refs that Sweep rescued", sorted(got.Rescued), sorted(want.Rescued))
 	p.same("refs that Sweep buried", sorted(got.Buried), sorted(want.Buried))
-	for _, ref := range got.Rescued {
-		p.adoptDelay(p.m.jobs[ref.ID])
+	rescued := p.m.where(func(r *record) bool {
+		return slices.ContainsFunc(got.Rescued, func(ref pawl.Ref) bool { return ref.ID == r.ID })
+	})
+	found := p.find(rescued)
+	for _, r := range rescued {
+		p.adoptDelay(r, found[r.ID])
 	}
 }
 
@@ -140,22 +147,3 @@ func collect(sum *pawl.Swept, sweep func() pawl.Swept) {
 
 // maxSweeps is more than any case can need.
 const maxSweeps = 10_000
-
-// adoptDelay takes over when a rescued job is due, within the bounds of
-// RescueDelay.
-func (p *pair) adoptDelay(r *record) {
-	p.Helper()
-	if r == nil || r.Rescued <= 1 { // it may also have expired since, and gone
-		return
-	}
-	jobs, err := p.s.Get(p.ctx, r.Queue, r.ID)
-	p.ok(err)
-	if jobs[0] == nil {
-		return // verify reports it
-	}
-	longest := min(time.Second<<min(r.Rescued-2, 10), time.Minute)
-	if d := jobs[0].RunAt.Sub(p.now()); d < longest/2 || d > longest {
-		p.Fatalf("%s: rescue %d waits for %v, want %v to %v", p.variant, r.Rescued, d, longest/2, longest)
-	}
-	r.RunAt = jobs[0].RunAt
-}

@@ -68,6 +68,7 @@ func (r *run) actions() map[string]func(*rapid.T) {
 		"pause":      r.pauseSome,
 		"pass":       r.passSome,
 		"due":        r.passToDue,
+		"late":       r.passAndClaim,
 		"list":       r.listSome,
 		"":           func(*rapid.T) { r.verify("after a step") },
 	}
@@ -141,26 +142,32 @@ func (r *run) drawSpec(t *rapid.T) pawl.ClaimSpec {
 }
 
 func (r *run) claimSome(t *rapid.T) {
-	spec := r.drawSpec(t)
+	r.claimBy(r.drawSpec(t))
+}
+
+func (r *run) claimBy(spec pawl.ClaimSpec) {
 	got, err := r.s.Claim(r.ctx, spec)
 	r.ok(err)
 	r.tookJobs(spec, got)
 }
 
 func (r *run) tookJobs(spec pawl.ClaimSpec, got pawl.Claimed) {
+	late := len(r.m.late(r.now())) > 0
 	r.claimed(spec, got.Jobs)
 	for _, j := range got.Jobs {
 		r.refs = append(r.refs, j.Ref)
 	}
 	r.last = &spec
-	r.nextDue(spec, got)
+	if !late {
+		r.nextDue(spec, got)
+	}
 }
 
 // nextDue checks NextDue where it is fixed: no asked queue is paused or has a
-// ready job left.
+// ready job left, and there was no other work of Sweep's that changes it.
 func (r *run) nextDue(spec pawl.ClaimSpec, got pawl.Claimed) {
 	for _, ask := range spec.Queues {
-		if r.m.paused[ask.Queue] || len(r.m.ready(ask.Queue, r.now())) > 0 {
+		if r.m.paused[ask.Queue] || len(r.m.claimable(ask.Queue, r.now())) > 0 {
 			return
 		}
 	}
@@ -179,9 +186,7 @@ func (r *run) claimAgain(t *rapid.T) {
 	}
 	spec := *r.last
 	spec.Repeat = true
-	got, err := r.s.Claim(r.ctx, spec)
-	r.ok(err)
-	r.tookJobs(spec, got)
+	r.claimBy(spec)
 }
 
 func (r *run) drawOutcomes(t *rapid.T) []pawl.Outcome {
@@ -275,29 +280,42 @@ func (r *run) pauseSome(t *rapid.T) {
 	r.m.paused[queue] = paused
 }
 
-// passSome lets time pass and does at once what it made due, since a storage
-// may do some of it in any call.
+// passSome lets time pass and does at once what it made due.
 func (r *run) passSome(t *rapid.T) {
 	r.pass(draw(t, "time", time.Microsecond, time.Second, 20*time.Second, lease, time.Hour))
 	r.sweepBy(pawl.SweepSpec{Limit: draw(t, "limit", 1, 3, pawl.MaxStep), BuriedRetention: time.Hour})
 }
 
 // passToDue lets time pass until the next job is due, and claims without a
-// sweep before: what is due must be found, what is late must not. It keeps away
-// from leases that end, since a claim may rescue or not.
+// sweep before: what is due must be found, what is late must not.
 func (r *run) passToDue(t *rapid.T) {
 	spec := r.drawSpec(t)
 	d := r.m.nextDue(spec, r.now())
-	ending := r.m.where(func(j *record) bool {
-		return j.State == pawl.Running && !j.LeaseUntil.After(r.now().Add(d))
-	})
-	if d == 0 || len(ending) > 0 {
-		t.Skip("nothing is due before a lease ends")
+	if d == 0 {
+		t.Skip("no job will be due")
 	}
 	r.pass(d)
-	got, err := r.s.Claim(r.ctx, spec)
-	r.ok(err)
-	r.tookJobs(spec, got)
+	r.claimBy(spec)
+	r.passed()
+}
+
+// passAndClaim lets time pass and claims, once or more, while all that it made
+// due is still to be done.
+func (r *run) passAndClaim(t *rapid.T) {
+	r.pass(draw(t, "time", time.Second, 20*time.Second, lease, time.Hour))
+	for range rapid.IntRange(1, 3).Draw(t, "claims") {
+		if r.last != nil && rapid.Bool().Draw(t, "again") {
+			r.claimAgain(t)
+		} else {
+			r.claimSome(t)
+		}
+		r.verify("after a claim in place of a sweep")
+	}
+	r.passed()
+}
+
+// passed does at once all that time made due.
+func (r *run) passed() {
 	r.sweepBy(pawl.SweepSpec{Limit: pawl.MaxStep, BuriedRetention: time.Hour})
 }
 

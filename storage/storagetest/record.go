@@ -228,6 +228,11 @@ func (r *record) due(now time.Time) bool {
 	return r.State == pawl.Ready || r.State == pawl.Scheduled && !r.RunAt.After(now)
 }
 
+// abandoned reports whether the job's lease has ended under it.
+func (r *record) abandoned(now time.Time) bool {
+	return r.State == pawl.Running && !r.LeaseUntil.After(now)
+}
+
 // over reports whether the record's time is up.
 func (r *record) over(buried time.Duration, now time.Time) bool {
 	keep := r.Retention

@@ -19,13 +19,21 @@ type reference struct {
 
 	mu       sync.Mutex
 	m        *model
-	fences   int64
+	claim    func(pawl.ClaimSpec, time.Time) []*pawl.Job
 	watchers map[int]func(pawl.Event)
 	watched  int
 }
 
 func newReference(clock func() time.Time) *reference {
-	return &reference{clock: clock, m: newModel(), watchers: map[int]func(pawl.Event){}}
+	s := &reference{clock: clock, m: newModel(), watchers: map[int]func(pawl.Event){}}
+	s.claim = func(spec pawl.ClaimSpec, now time.Time) []*pawl.Job {
+		for _, ask := range spec.Queues {
+			s.m.promote(ask.Queue, now)
+			s.m.expire(ask.Queue, now)
+		}
+		return copies(s.m.claim(spec, now))
+	}
+	return s
 }
 
 func referenceHarness() Harness {
@@ -77,10 +85,7 @@ func (s *reference) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claime
 		return pawl.Claimed{}, err
 	}
 	defer s.mu.Unlock()
-	c := pawl.Claimed{}
-	for _, r := range s.m.claim(spec, now) {
-		c.Jobs = append(c.Jobs, r.copy())
-	}
+	c := pawl.Claimed{Jobs: s.claim(spec, now)}
 	if len(c.Jobs) < spec.Max {
 		c.NextDue = s.m.nextDue(spec, now)
 	}
@@ -240,6 +245,14 @@ func (s *reference) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec paw
 	return lost, c, err
 }
 
+func copies(records []*record) []*pawl.Job {
+	var jobs []*pawl.Job
+	for _, r := range records {
+		jobs = append(jobs, r.copy())
+	}
+	return jobs
+}
+
 // copy returns the job with nothing shared.
 func (r *record) copy() *pawl.Job {
 	j := r.Job
@@ -260,7 +273,7 @@ func (m *model) limited(spec pawl.SweepSpec, now time.Time) (s pawl.Swept) {
 		return n == spec.Limit
 	}
 	n := 0
-	for _, r := range m.where(func(r *record) bool { return r.State == pawl.Running && !r.LeaseUntil.After(now) }) {
+	for _, r := range m.where(func(r *record) bool { return r.abandoned(now) }) {
 		if full(n) {
 			break
 		}

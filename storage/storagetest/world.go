@@ -253,11 +253,3 @@ func idsOf(jobs []*pawl.Job) []pawl.ID {
 	}
 	return ids
 }
-
-func refsOf(jobs []*pawl.Job) []pawl.Ref {
-	refs := make([]pawl.Ref, len(jobs))
-	for i, j := range jobs {
-		refs[i] = j.Ref
-	}
-	return refs
-}

@@ -44,7 +44,10 @@ const (
 // neither waits nor sweeps. A handler that fails does not end it; an error of
 // the storage, the end of ctx or MaxRuns does, and is returned.
 func Drain(ctx context.Context, q *pawl.Queue, h Handlers, o *DrainOptions) ([]Ran, error) {
-	d := newDrain(q, h, o)
+	d, err := newDrain(q, h, o)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		if err := ctx.Err(); err != nil {
 			return d.ran, err
@@ -75,13 +78,16 @@ type drain struct {
 	runs     int // of ran, those of a handler
 }
 
-func newDrain(q *pawl.Queue, h Handlers, o *DrainOptions) *drain {
+func newDrain(q *pawl.Queue, h Handlers, o *DrainOptions) (*drain, error) {
 	d := &drain{q: q}
 	if o != nil {
 		d.o = *o
 	}
 	d.o.MaxRuns = cmp.Or(d.o.MaxRuns, drainRuns)
 	kinds := h.Kinds()
+	if len(kinds) == 0 {
+		return nil, errNoHandlers
+	}
 	d.kinds, d.fallback = kindsOf(q, kinds, d.o.Middleware)
 	d.spec = pawl.ClaimSpec{Max: 1, Lease: drainLease, Worker: q.Options().WorkerID}
 	if len(d.o.Queues) == 0 {
@@ -92,7 +98,7 @@ func newDrain(q *pawl.Queue, h Handlers, o *DrainOptions) *drain {
 	for _, queue := range d.o.Queues {
 		d.spec.Queues = append(d.spec.Queues, pawl.QueueAsk{Queue: queue, Max: 1})
 	}
-	return d
+	return d, nil
 }
 
 // hurry makes due what the options say and returns how many jobs that were.

@@ -68,8 +68,8 @@ type Options struct {
 	// Queue's Options.
 	Lease time.Duration
 
-	// Heartbeat is how often claims are extended, at most a third of the lease,
-	// which is also what 0 means.
+	// Heartbeat is how often claims are extended. 0 means a third of the lease,
+	// and larger values are cut to that, so that two in a row may fail.
 	Heartbeat time.Duration
 
 	// Poll is how often an idle queue is looked at for what no event told, with

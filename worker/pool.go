@@ -42,7 +42,6 @@ type Pool struct {
 	mu         sync.Mutex
 	started    bool
 	stopping   bool       // no new claims
-	hard       bool       // StopTimeout is over
 	closing    bool       // slots end
 	over       bool       // what is unsettled stays so
 	quiet      *sync.Cond // broadcast while stopping when runs end
@@ -107,7 +106,9 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 	p.log = p.opts.Logger
 	_, p.cycles = pawl.Find[pawl.Cycler](q.Storage())
 	p.kinds, p.fallback = kindsOf(q, kinds, p.opts.Middleware)
-	if p.err = p.opts.validate(q); p.err == nil {
+	if len(kinds) == 0 {
+		p.err = errNoHandlers
+	} else if p.err = p.opts.validate(q); p.err == nil {
 		p.makeGroups()
 	}
 	return p
@@ -161,15 +162,17 @@ func (p *Pool) addGroup(slots int, queues ...Queue) {
 
 func (p *Pool) now() instant { return instant(time.Since(p.epoch)) }
 
+var errNoHandlers = fmt.Errorf("worker: no handlers registered: %w", pawl.ErrInvalid)
+
 var errRunTwice = errors.New("worker: Run called twice")
 
 // Run claims and runs jobs until ctx ends or Stop is called, then stops: it
 // claims no more, hands back what has not started, and leaves handlers
 // undisturbed for StopTimeout; then it cancels their contexts with ErrStopping
 // and gives those that end soon the time to. It returns nil if all ended and
-// were settled, else a [StopError], and an InvalidError at once if the options
-// are wrong. Errors of the storage don't end it: it tries again for ever. A
-// pool runs once.
+// were settled, else a [StopError], and at once an error that matches
+// ErrInvalid if the options are wrong or there are no handlers. Errors of the
+// storage don't end it: it tries again for ever. A pool runs once.
 func (p *Pool) Run(ctx context.Context) error {
 	if p.err != nil {
 		return p.err

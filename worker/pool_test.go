@@ -422,8 +422,12 @@ func TestOptionsAreValidated(t *testing.T) {
 		})
 	}
 	bubble(t, func(t *testing.T) {
-		if err := worker.New(prepare(t, bare).q, kinds{}, nil).Run(t.Context()); !errors.Is(err, pawl.ErrInvalid) {
-			t.Errorf("pool without kinds: %v", err)
+		q := prepare(t, bare).q
+		_, drainErr := worker.Drain(t.Context(), q, kinds{}, nil)
+		for _, err := range []error{worker.New(q, kinds{}, nil).Run(t.Context()), drainErr} {
+			if !errors.Is(err, pawl.ErrInvalid) || !strings.HasPrefix(err.Error(), "worker: no handlers registered") {
+				t.Errorf("without kinds: %v", err)
+			}
 		}
 	})
 }

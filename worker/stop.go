@@ -93,7 +93,6 @@ func (p *Pool) resting() bool {
 
 func (p *Pool) hardStop() {
 	p.mu.Lock()
-	p.hard = true
 	var stops []context.CancelCauseFunc
 	for r := range p.live.all {
 		if r.phase == running && r.cause == nil {

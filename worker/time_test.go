@@ -227,16 +227,22 @@ func TestOwnLease(t *testing.T) {
 }
 
 func TestHeartbeatOption(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := worker.Func(func(context.Context, *pawl.Job) error { time.Sleep(time.Minute); return nil })
-		f := start(t, cycling, h, &worker.Options{Heartbeat: time.Second})
-		id := f.enqueue(&pawl.Request{})
-		rest(61 * time.Second)
-		if j := f.wantState(id, pawl.Completed, ""); j.Counts.Extends < 55 {
-			t.Errorf("%d extends", j.Counts.Extends)
-		}
-		f.stop()
-	})
+	for every, want := range map[time.Duration][2]int{
+		time.Second: {55, 61},
+		time.Hour:   {5, 7}, // cut to a third of the lease
+	} {
+		bubble(t, func(t *testing.T) {
+			h := worker.Func(func(context.Context, *pawl.Job) error { time.Sleep(time.Minute); return nil })
+			f := start(t, cycling, h, &worker.Options{Heartbeat: every})
+			id := f.enqueue(&pawl.Request{})
+			rest(61 * time.Second)
+			n := f.wantState(id, pawl.Completed, "").Counts.Extends
+			if n < want[0] || n > want[1] {
+				t.Errorf("%v: %d extends, want %v", every, n, want)
+			}
+			f.stop()
+		})
+	}
 }
 
 // When renewals fail, the handler's context ends before the lease does.

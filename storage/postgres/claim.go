@@ -47,33 +47,37 @@ type claim struct {
 	ctx  context.Context
 	spec pawl.ClaimSpec
 	got  pawl.Claimed
+	// unpromoted means that the queue may have more jobs that are due but
+	// Scheduled, so that nothing was claimed yet.
+	unpromoted bool
 }
 
-// run settles and claims in as few round trips as the number of queues allows.
+// run settles and claims in as few round trips as the number of queues, and of
+// scheduled jobs that have become due, allows.
 func (c *claim) run(st *settlement) error {
-	names := make([]string, len(c.spec.Queues))
-	for i, ask := range c.spec.Queues {
-		names[i] = ask.Queue
-	}
-	next := []int{0}
+	todo := c.spec.Queues
+	single := len(todo) == 1
+	var places []int
 	err := c.s.pipelined(c.ctx, func(p *pipeline) {
-		p.exec(c.s.q.lock, c.spec.Token^tokenLock)
+		c.lock(p)
 		st.first(p)
-		if len(names) == 1 {
-			next = nil
-			c.queue(p, c.spec.Queues[0])
+		if single {
+			c.queue(p, todo[0], nil)
 		} else {
-			c.peek(p, names, &next)
+			c.peek(p, &places)
 		}
-		c.nextDue(p, names)
+		c.nextDue(p)
 	})
-	for len(next) > 0 && err == nil && len(c.got.Jobs) < c.spec.Max {
-		ask := c.spec.Queues[next[0]]
-		next = next[1:]
-		err = c.s.pipelined(c.ctx, func(p *pipeline) {
-			c.queue(p, ask)
-			c.nextDue(p, names)
-		})
+	switch {
+	case !single:
+		todo = c.asks(places)
+	case !c.unpromoted:
+		todo = nil
+	}
+	for len(todo) > 0 && err == nil && len(c.got.Jobs) < c.spec.Max {
+		if err = c.one(todo[0]); !c.unpromoted {
+			todo = todo[1:]
+		}
 	}
 	if len(c.got.Jobs) >= c.spec.Max {
 		c.got.NextDue = 0
@@ -81,25 +85,60 @@ func (c *claim) run(st *settlement) error {
 	return err
 }
 
+// one claims from one queue in a transaction of its own, or promotes some of its
+// jobs if that comes first.
+func (c *claim) one(ask pawl.QueueAsk) error {
+	before := c.got.Jobs
+	return c.s.pipelined(c.ctx, func(p *pipeline) {
+		c.lock(p)
+		c.queue(p, ask, before)
+		c.nextDue(p)
+	})
+}
+
+func (c *claim) asks(places []int) (asks []pawl.QueueAsk) {
+	for _, i := range places {
+		asks = append(asks, c.spec.Queues[i])
+	}
+	return asks
+}
+
+// lock lets no claim with the same token run at the same time.
+func (c *claim) lock(p *pipeline) { p.exec(c.s.q.lock, c.spec.Token^tokenLock) }
+
 // tokenLock tells the locks of claim tokens from other advisory locks.
 const tokenLock = 0x7061776c // "pawl"
 
 // peek finds the places of the queues that have something to claim.
-func (c *claim) peek(p *pipeline, names []string, places *[]int) {
+func (c *claim) peek(p *pipeline, places *[]int) {
 	*places = nil
 	p.each(func(row scanner) error {
 		var ord int
 		err := row.Scan(&ord)
 		*places = append(*places, ord-1)
 		return err
-	}, c.s.q.claimable, c.s.clock(), names)
+	}, c.s.q.claimable, c.s.clock(), c.names())
 }
 
-// queue claims from one queue.
-func (c *claim) queue(p *pipeline, ask pawl.QueueAsk) {
-	q, now, before := c.s.q, c.s.clock(), len(c.got.Jobs)
-	n := min(ask.Max, c.spec.Max-before)
-	p.exec(q.promote, now, ask.Queue, pawl.MaxStep)
+func (c *claim) names() []string {
+	names := make([]string, len(c.spec.Queues))
+	for i, ask := range c.spec.Queues {
+		names[i] = ask.Queue
+	}
+	return names
+}
+
+// promoteStep bounds a transaction that promotes.
+const promoteStep = pawl.MaxStep
+
+// queue claims from one queue, besides what earlier transactions have claimed.
+func (c *claim) queue(p *pipeline, ask pawl.QueueAsk, before []*pawl.Job) {
+	q, now := c.s.q, c.s.clock()
+	n := min(ask.Max, c.spec.Max-len(before))
+	p.each(func(row scanner) error {
+		var setting string
+		return row.Scan(&c.unpromoted, &setting)
+	}, q.promote, now, ask.Queue, promoteStep)
 	p.exec(q.expire, now, pawl.MaxStep)
 	p.rows(func(rows pgx.Rows) error {
 		var found []*record
@@ -109,7 +148,7 @@ func (c *claim) queue(p *pipeline, ask pawl.QueueAsk) {
 			return r.scan(row, &r.payload, &r.counts.Extends)
 		})
 		slices.SortFunc(found, inClaimOrder)
-		c.got.Jobs = c.got.Jobs[:before]
+		c.got.Jobs = slices.Clip(before)
 		for _, r := range found {
 			c.got.Jobs = append(c.got.Jobs, r.job())
 		}
@@ -121,13 +160,13 @@ func inClaimOrder(a, b *record) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.seq, b.seq))
 }
 
-func (c *claim) nextDue(p *pipeline, queues []string) {
+func (c *claim) nextDue(p *pipeline) {
 	p.each(func(row scanner) error {
 		var us int64
 		err := row.Scan(&us)
 		c.got.NextDue = untilMicros(us)
 		return err
-	}, c.s.q.nextDue, c.s.clock(), queues)
+	}, c.s.q.nextDue, c.s.clock(), c.names())
 }
 
 // untilMicros is a time until something is due; what is due already counts as
@@ -142,20 +181,16 @@ func untilMicros(us int64) time.Duration {
 // claimedBefore returns the jobs that an earlier claim with the token has made
 // running, after that claim, if it is still under way, has come to its end.
 func (c *claim) claimedBefore() (found bool, err error) {
-	queues := make([]string, len(c.spec.Queues))
-	for i, ask := range c.spec.Queues {
-		queues[i] = ask.Queue
-	}
 	var ids []pawl.ID
 	err = c.s.pipelined(c.ctx, func(p *pipeline) {
 		ids = nil
-		p.exec(c.s.q.lock, c.spec.Token^tokenLock)
+		c.lock(p)
 		p.each(func(row scanner) error {
 			var id pawl.ID
 			err := row.Scan((*[16]byte)(&id))
 			ids = append(ids, id)
 			return err
-		}, c.s.q.claimedBy, queues, c.spec.Token)
+		}, c.s.q.claimedBy, c.names(), c.spec.Token)
 	})
 	if err != nil || len(ids) == 0 {
 		return false, err

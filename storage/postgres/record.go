@@ -41,7 +41,6 @@ type record struct {
 	newPayload bool          // payload is to be stored by save
 	newMeta    bool
 	noResult   bool // result is to be cleared by save
-	noProgress bool
 }
 
 // recordColumns are the columns of a record of the row j, in the order of
@@ -123,12 +122,6 @@ func (r *record) finish(state pawl.State, reason pawl.Reason, now int64) (keep b
 }
 
 func (r *record) windowed() bool { return r.ukey != "" && r.umode == pawl.UniqueUntilWindow }
-
-// holdsAt reports whether a record that is marked as holder of its key still
-// is: the mark of a window stays when it is over.
-func (r *record) holdsAt(now int64) bool {
-	return !r.state.Final() || r.finishedAt+r.uwindow > now
-}
 
 // job returns the record as callers see it.
 func (r *record) job() *pawl.Job {

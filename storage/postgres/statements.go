@@ -102,23 +102,30 @@ func (q *statements) enqueues(o *Options) {
 }
 
 func (q *statements) claims(o *Options) {
-	// pawl_job_scheduled
-	q.promote = named(withNow+`
-	UPDATE public.pawl_job SET state = 2 WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM public.pawl_job WHERE state = 1 AND queue = $2::text AND run_at <= (SELECT now FROM t)
-		ORDER BY run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED))`, o)
+	// pawl_job_scheduled. Notes for the claim that follows whether all were
+	// promoted that are due.
+	q.promote = named(withNow+`, u AS (
+		UPDATE public.pawl_job SET state = 2 WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM public.pawl_job WHERE state = 1 AND queue = $2::text AND run_at <= (SELECT now FROM t)
+			ORDER BY run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED))
+		RETURNING 1)
+	SELECT n >= $3::bigint, set_config('pawl.unpromoted', CASE WHEN n >= $3::bigint THEN 'on' ELSE 'off' END, true)
+	FROM (SELECT count(*) AS n FROM u) c`, o)
 	// pawl_job_expiry
 	q.expire = named(endWaiting("expired", `state <= 2 AND start_before IS NOT NULL AND start_before <= (SELECT now FROM t)
 		ORDER BY start_before LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), o)
 	// pawl_job_pkey
 	q.drop = named(endWaiting("dropped", `id = $2::text::uuid AND state <= 2`), o)
-	// pawl_job_ready, then by ctid
+	// pawl_job_ready, then by ctid. Claims nothing while a more urgent job may
+	// still be scheduled.
 	q.claim = named(withNow+`, f AS MATERIALIZED (SELECT nextval('public.pawl_fence') AS fence),
 	c AS MATERIALIZED (
 		SELECT ctid AS tid, fence IS NOT NULL AS again FROM public.pawl_job
 		WHERE state = 2 AND queue = $2::text AND (start_before IS NULL OR start_before > (SELECT now FROM t))
 			AND NOT EXISTS (SELECT 1 FROM public.pawl_queue WHERE name = $2::text AND paused)
-		ORDER BY priority, run_at, seq LIMIT $3::bigint FOR NO KEY UPDATE SKIP LOCKED)
+		ORDER BY priority, run_at, seq
+		LIMIT CASE WHEN current_setting('pawl.unpromoted', true) = 'on' THEN 0 ELSE $3::bigint END
+		FOR NO KEY UPDATE SKIP LOCKED)
 	UPDATE public.pawl_job j SET state = 3, fence = (SELECT fence FROM f), token = $4::bigint, worker = $5::text,
 		claimed_at = t.now, started_at = coalesce(j.started_at, t.now), lease_until = t.now + coalesce(j.lease, $6::bigint),
 		attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,10 +17,11 @@ import (
 // nothing of it if that is rolled back. Workers are told of the jobs at the
 // commit.
 //
-// Nothing is retried. An error of the server makes the whole transaction fail,
-// unless the caller rolls back to a savepoint of its own. If it was a deadlock
-// or a serialization failure, the error wraps [pawl.ErrTxOver], and so does that
-// of every later call of the writer.
+// A call that is refused, or whose context is over when it begins, has changed
+// nothing and the transaction goes on. After any other error the transaction can
+// only be rolled back: the error wraps [pawl.ErrTxOver], and so does that of
+// every later call of the writer. A caller that rolls back to a savepoint of its
+// own goes on with a new writer. Nothing is retried.
 //
 // Settle waits for other open transactions that hold the job. A limit of depth
 // does not count what is not committed yet.
@@ -56,7 +59,7 @@ func (t *txWriter) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Re
 	}
 	e := t.s.newEnqueue(ctx, reqs)
 	e.run, e.foreign = t.run, true
-	err := t.do("enqueue in transaction", func() error {
+	err := t.do(ctx, "enqueue in transaction", func() error {
 		if err := e.inTx(); err != nil {
 			return err
 		}
@@ -80,16 +83,23 @@ func (e *enqueue) inTx() error {
 	if err := e.run.exec(e.ctx, "SAVEPOINT "+savepoint); err != nil {
 		return err
 	}
-	if err := e.all(); err != nil {
-		if code(err) == "" && e.ctx.Err() == nil {
-			if undo := e.run.exec(e.ctx, "ROLLBACK TO SAVEPOINT "+savepoint); undo != nil {
-				return undo
-			}
+	err := e.all()
+	if errors.Is(err, pawl.ErrFull) {
+		if undo := e.run.exec(e.ctx, "ROLLBACK TO SAVEPOINT "+savepoint); undo != nil {
+			return undo
 		}
+		return &refusedError{err}
+	}
+	if err != nil {
 		return err
 	}
 	return e.run.exec(e.ctx, "RELEASE SAVEPOINT "+savepoint)
 }
+
+// refusedError is that of a call that has changed nothing.
+type refusedError struct{ error }
+
+func (e *refusedError) Unwrap() error { return e.error }
 
 // Settle implements [pawl.Writer].
 func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
@@ -97,7 +107,7 @@ func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []
 		return nil, nil
 	}
 	st := t.s.newSettlement(outcomes)
-	err = t.do("settle in transaction", func() error {
+	err = t.do(ctx, "settle in transaction", func() error {
 		if err := st.inTx(ctx, t.run); err != nil {
 			return err
 		}
@@ -109,8 +119,8 @@ func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []
 	return st.lost(), nil
 }
 
-// do runs f unless the transaction is over.
-func (t *txWriter) do(what string, f func() error) error {
+// do runs f unless the transaction is over, which it is if f fails half-way.
+func (t *txWriter) do(ctx context.Context, what string, f func() error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over != nil {
@@ -121,12 +131,31 @@ func (t *txWriter) do(what string, f func() error) error {
 		return pawl.ErrClosed
 	default:
 	}
-	err := f()
-	if isOver(err) {
-		t.over = fmt.Errorf("pawl/postgres: %s: %w: %w", what, pawl.ErrTxOver, err)
-		return t.over
+	if err := ctx.Err(); err != nil {
+		return err
 	}
-	return explain(what, err)
+	err := f()
+	if err == nil {
+		return nil
+	}
+	if refused := (*refusedError)(nil); errors.As(err, &refused) {
+		return refused.error
+	}
+	t.spoil(ctx)
+	t.over = fmt.Errorf("pawl/postgres: %s: %w: %w", what, pawl.ErrTxOver, err)
+	return t.over
+}
+
+// spoilTimeout bounds a statement to a server that may have gone.
+const spoilTimeout = time.Second
+
+// spoil makes sure that the transaction can't be committed with a half of a
+// call in it, by a statement that fails: there is no such savepoint. If the
+// error came from the server or the connection is gone, that is so already.
+func (t *txWriter) spoil(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spoilTimeout)
+	defer cancel()
+	_ = t.run.exec(ctx, "ROLLBACK TO SAVEPOINT pawl_call_failed")
 }
 
 // note makes the server tell others at the commit, or keeps it for InTx. Each
@@ -172,7 +201,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error
 		return err
 	}
 	if err := tx.Commit(ctx); err != nil {
-		if isOver(err) {
+		if isOver(err) || errors.Is(err, pgx.ErrTxCommitRollback) {
 			return fmt.Errorf("pawl/postgres: commit: %w: %w", pawl.ErrTxOver, err)
 		}
 		return explain("commit", err)

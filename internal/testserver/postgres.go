@@ -124,8 +124,15 @@ func startPostgres(t testing.TB, o *PostgresOptions) *PostgresServer {
 	return s
 }
 
-// postgresBin finds the folder of the programs of the newest version.
+// postgresBin finds the folder of the programs: the one that the environment
+// names, or that of the newest version.
 func postgresBin() string {
+	if dir := os.Getenv(PostgresBinEnv); dir != "" {
+		if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
+			return ""
+		}
+		return dir
+	}
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	slices.SortFunc(found, func(a, b string) int {
 		if len(a) != len(b) { // 9 is before 15

@@ -5,6 +5,8 @@
 // with the test that started it, also if that is killed. It runs as an
 // unprivileged user even if the tests run as root. If its binaries are not
 // installed, the test is skipped, or fails if PAWL_REQUIRE_SERVERS is 1.
+// PAWL_POSTGRES_BIN names the folder of PostgreSQL's programs, to test another
+// version than the newest one installed.
 package testserver
 
 import (
@@ -23,9 +25,11 @@ import (
 	"time"
 )
 
-// RequireEnv names the environment variable that makes missing binaries a
-// failure when it is 1.
-const RequireEnv = "PAWL_REQUIRE_SERVERS"
+// Environment variables.
+const (
+	RequireEnv     = "PAWL_REQUIRE_SERVERS" // 1 makes missing binaries a failure
+	PostgresBinEnv = "PAWL_POSTGRES_BIN"    // folder of initdb and postgres
+)
 
 const (
 	stopTimeout  = 20 * time.Second // until a server that was asked to end is killed

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
@@ -16,7 +17,14 @@ import (
 	"github.com/pawlq/pawl/storage/storagetest"
 )
 
-func TestMain(m *testing.M) { os.Exit(testserver.Main(m)) }
+func TestMain(m *testing.M) {
+	code := testserver.Main(m)
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
 
 func TestStorage(t *testing.T) {
 	storagetest.Run(t, harness(t))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,6 +116,104 @@ func TestTxAborted(t *testing.T) {
 	if _, err := w.Settle(t.Context(), []pawl.Outcome{{Verb: pawl.Ack}}); !errors.Is(err, pawl.ErrTxOver) {
 		t.Errorf("settle in an aborted transaction: %v, want ErrTxOver", err)
 	}
+}
+
+// TestTxContext: a call whose context is over when it begins changes nothing,
+// and one whose context ends while it waits ends the transaction.
+func TestTxContext(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	first, second := enqueue(t, s, pawl.Request{}).ID, enqueue(t, s, pawl.Request{}).ID
+	jobs := claim(t, s, 2)
+	for _, kind := range []string{"pgx", "database/sql"} {
+		t.Run(kind, func(t *testing.T) {
+			w, commit := writer(t, s, kind)
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := w.Enqueue(over, []*pawl.Request{request(pawl.Request{})}); !errors.Is(err, context.Canceled) || errors.Is(err, pawl.ErrTxOver) {
+				t.Errorf("enqueue: %v, want only Canceled", err)
+			}
+			settle(t, w, pawl.Outcome{Ref: jobs[0].Ref, Verb: pawl.Ack})
+			holder := beginAt(t, s, pgx.ReadCommitted)
+			settle(t, s.Tx(holder), pawl.Outcome{Ref: jobs[1].Ref, Verb: pawl.Ack})
+			short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := w.Settle(short, []pawl.Outcome{{Ref: jobs[1].Ref, Verb: pawl.Ack}})
+			if !errors.Is(err, pawl.ErrTxOver) {
+				t.Errorf("settle that waited: %v, want ErrTxOver", err)
+			}
+			if _, err := w.Settle(t.Context(), []pawl.Outcome{{Ref: jobs[0].Ref, Verb: pawl.Ack}}); !errors.Is(err, pawl.ErrTxOver) {
+				t.Errorf("settle afterwards: %v, want ErrTxOver", err)
+			}
+			if err := commit(); err == nil {
+				t.Error("the transaction was committed")
+			}
+			if err := holder.Rollback(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if a, b := state(t, s, first), state(t, s, second); a != pawl.Running || b != pawl.Running {
+				t.Errorf("the jobs are %v and %v, want both running", a, b)
+			}
+		})
+	}
+}
+
+// writer begins a transaction of pgx or database/sql.
+func writer(t *testing.T, s *postgres.Store, kind string) (w pawl.Writer, commit func() error) {
+	t.Helper()
+	if kind == "pgx" {
+		tx := beginAt(t, s, pgx.ReadCommitted)
+		return s.Tx(tx), func() error { return tx.Commit(context.Background()) }
+	}
+	db := stdlib.OpenDBFromPool(s.Pool())
+	t.Cleanup(func() { db.Close() })
+	tx, err := db.BeginTx(context.Background(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tx.Rollback() })
+	return s.SQLTx(tx), tx.Commit
+}
+
+// TestTxHalf: a call that fails after its first statement leaves a transaction
+// that can't be committed.
+func TestTxHalf(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	id := enqueue(t, s, pawl.Request{}).ID
+	ref := claim(t, s, 1)[0].Ref
+	db := stdlib.OpenDBFromPool(s.Pool())
+	defer db.Close()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	ctx, cancel := context.WithCancel(t.Context())
+	ack := pawl.Outcome{Ref: ref, Verb: pawl.Ack}
+	// The same twice takes two statements.
+	_, err = s.SQLTx(&halting{Tx: tx, halt: cancel}).Settle(ctx, []pawl.Outcome{ack, ack})
+	if !errors.Is(err, pawl.ErrTxOver) || !errors.Is(err, context.Canceled) {
+		t.Errorf("settle: %v, want ErrTxOver and Canceled", err)
+	}
+	if err := tx.Commit(); err == nil {
+		t.Error("the transaction was committed")
+	}
+	if got := state(t, s, id); got != pawl.Running {
+		t.Errorf("the job is %v, want running", got)
+	}
+}
+
+// halting ends the caller's context before the second statement.
+type halting struct {
+	*sql.Tx
+	halt func()
+	n    int
+}
+
+func (h *halting) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	if h.n++; h.n == 2 {
+		h.halt()
+	}
+	return h.Tx.QueryContext(ctx, query, args...)
 }
 
 // TestTxSerialization acks one claim in two transactions that can't both win.
@@ -258,16 +358,20 @@ func TestTxWakes(t *testing.T) {
 	awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "own" })
 }
 
-// awaitListening waits until a watcher hears of what others do.
+var probes atomic.Int64
+
+// awaitListening waits until a watcher hears of what others do from now on. What
+// it heard before does not count, and is gone from events.
 func awaitListening(t *testing.T, s *postgres.Store, events <-chan pawl.Event) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
+	probe := fmt.Sprintf("probe-%d", probes.Add(1))
 	for end := time.After(20 * time.Second); ; {
-		enqueue(t, s, pawl.Request{Queue: "probe"})
+		enqueue(t, s, pawl.Request{Queue: probe})
 		select {
 		case e := <-events:
-			if e.Queue == "probe" {
+			if e.Queue == probe {
 				return
 			}
 		case <-tick.C:

@@ -259,3 +259,25 @@ func callMutants() []mutant {
 		}, []string{"watch/watch ends with its context"}},
 	}
 }
+
+func txMutants() []mutant {
+	flawed := func(f txFlaw) func(*reference) pawl.Storage {
+		return func(s *reference) pawl.Storage {
+			s.flaw = f
+			return s
+		}
+	}
+	return []mutant{
+		{"a failed call leaves a part in the transaction", flawed(partial), []string{
+			"tx/a refused enqueue in a transaction",
+			"tx/a context that ends inside enqueue in a transaction", "tx/a context that ends inside settle in a transaction",
+		}},
+		{"a failed call begins the transaction anew", flawed(anew), []string{
+			"tx/a refused enqueue in a transaction",
+			"tx/a context that ends inside enqueue in a transaction", "tx/a context that ends inside settle in a transaction",
+		}},
+		{"held jobs are not told", flawed(silent), []string{
+			"tx/settle does not wait for an open transaction", "tx/cycle claims also when settle is busy",
+		}},
+	}
+}

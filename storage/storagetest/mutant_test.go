@@ -106,6 +106,6 @@ func (s *reference) inside(f func(m *model, now time.Time)) {
 
 func mutants() []mutant {
 	return slices.Concat(
-		settleMutants(), claimMutants(), sweepMutants(), enqueueMutants(), changeMutants(), readMutants(), callMutants(),
+		settleMutants(), claimMutants(), sweepMutants(), enqueueMutants(), changeMutants(), readMutants(), callMutants(), txMutants(),
 	)
 }

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -20,12 +21,14 @@ type reference struct {
 	mu       sync.Mutex
 	m        *model
 	claim    func(pawl.ClaimSpec, time.Time) []*pawl.Job
+	held     map[pawl.ID]bool // settled in open transactions
+	flaw     txFlaw
 	watchers map[int]func(pawl.Event)
 	watched  int
 }
 
 func newReference(clock func() time.Time) *reference {
-	s := &reference{clock: clock, m: newModel(), watchers: map[int]func(pawl.Event){}}
+	s := &reference{clock: clock, m: newModel(), held: map[pawl.ID]bool{}, watchers: map[int]func(pawl.Event){}}
 	s.claim = func(spec pawl.ClaimSpec, now time.Time) []*pawl.Job {
 		for _, ask := range spec.Queues {
 			s.m.promote(ask.Queue, now)
@@ -41,6 +44,10 @@ func referenceHarness() Harness {
 		Open: func(_ testing.TB, clock func() time.Time) pawl.Storage { return newReference(clock) },
 		Reopen: func(_ testing.TB, s pawl.Storage, _ func() time.Time) pawl.Storage {
 			return s
+		},
+		Begin: func(_ testing.TB, s pawl.Storage) (pawl.Writer, func() error, func() error) {
+			x := s.(interface{ transaction() *refTx }).transaction()
+			return x, x.commit, x.rollback
 		},
 	}
 }
@@ -76,7 +83,18 @@ func (s *reference) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl
 	}
 	defer s.mu.Unlock()
 	s.tell(pawl.Event{Kind: pawl.EventReady})
-	return s.m.settle(outcomes, now), nil
+	var busy pawl.BusyError
+	free := slices.DeleteFunc(slices.Clone(outcomes), func(o pawl.Outcome) bool {
+		if s.held[o.Ref.ID] {
+			busy.Refs = append(busy.Refs, o.Ref)
+		}
+		return s.held[o.Ref.ID]
+	})
+	lost := s.m.settle(free, now)
+	if len(busy.Refs) > 0 {
+		return lost, &busy
+	}
+	return lost, nil
 }
 
 func (s *reference) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
@@ -237,12 +255,13 @@ func (s *reference) Watch(ctx context.Context, f func(pawl.Event)) error {
 }
 
 func (s *reference) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
-	lost, err := s.Settle(ctx, outcomes)
-	if err != nil {
-		return nil, pawl.Claimed{}, err
+	var busy *pawl.BusyError
+	lost, settled := s.Settle(ctx, outcomes)
+	if settled != nil && !errors.As(settled, &busy) {
+		return nil, pawl.Claimed{}, settled
 	}
 	c, err := s.Claim(ctx, spec)
-	return lost, c, err
+	return lost, c, errors.Join(settled, err)
 }
 
 func copies(records []*record) []*pawl.Job {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"errors"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -44,11 +45,23 @@ func txCases() []testCase {
 			run:  txHeldOpen, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
 		},
 		{
+			name: "settle does not wait for an open transaction",
+			says: "Outside a transaction Settle does not wait for an open one that holds a job: it settles the others and returns " +
+				"a BusyError with the refs that it left.",
+			run: txBusy, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
+		},
+		{
+			name: "cycle claims also when settle is busy",
+			says: "In a Cycle the Claim is made also after a BusyError of the Settle, and then returned with it.",
+			run:  txBusyCycle, needs: func(h traits) bool { return h.hasTx() && h.cycles && !h.OneWriter },
+		},
+		{
 			name: "an open transaction does not stop readers",
 			says: "All methods return before long after their context ends; an open transaction holds up no reader.",
 			run:  txReaders,
 		},
 	}
+	cases = append(cases, txFailureCases()...)
 	for i := range cases {
 		if cases[i].needs == nil {
 			cases[i].needs = traits.hasTx
@@ -210,6 +223,62 @@ func txHeldOpen(w *world) {
 	w.inState(held, pawl.Completed)
 	w.inState(other, pawl.Running)
 	w.inState(dead, pawl.Ready)
+}
+
+// busy holds a job in an open transaction and returns what settles it, and
+// another one, from outside.
+func (w *world) busy() (x *tx, outcomes []pawl.Outcome) {
+	w.Helper()
+	w.addN(3, pawl.Request{})
+	jobs := w.claim(2)
+	x = w.begin()
+	w.same("lost refs", x.settle(pawl.Outcome{Ref: jobs[0].Ref, Verb: pawl.Ack}), []pawl.Ref{})
+	return x, []pawl.Outcome{{Ref: jobs[0].Ref, Verb: pawl.Nack}, {Ref: jobs[1].Ref, Verb: pawl.Ack}}
+}
+
+func (w *world) wasBusy(err error, with pawl.Ref) {
+	w.Helper()
+	var busy *pawl.BusyError
+	if !errors.As(err, &busy) {
+		w.Fatalf("error is %v, want a BusyError", err)
+	}
+	w.exactly("refs of the BusyError", busy.Refs, []pawl.Ref{with})
+}
+
+func txBusy(w *world) {
+	for _, commit := range []bool{true, false} {
+		x, outcomes := w.busy()
+		held, free := outcomes[0].Ref, outcomes[1].Ref
+		missing := pawl.Ref{Queue: queueA, ID: newID(), Fence: 1}
+		lost, err := w.s.Settle(w.ctx, append(outcomes, pawl.Outcome{Ref: missing, Verb: pawl.Ack}))
+		w.wasBusy(err, held)
+		w.exactly("lost refs beside a BusyError", lost, []pawl.Ref{missing})
+		w.inState(held.ID, pawl.Running)
+		w.inState(free.ID, pawl.Completed)
+		if commit {
+			w.ok(x.commit())
+			w.same("lost refs after commit", w.settle(outcomes...), []pawl.Ref{held})
+			w.inState(held.ID, pawl.Completed)
+			continue
+		}
+		w.ok(x.rollback())
+		w.settled(outcomes...)
+		w.inState(held.ID, pawl.Ready)
+	}
+}
+
+func txBusyCycle(w *world) {
+	c, _ := pawl.Find[pawl.Cycler](w.s)
+	x, outcomes := w.busy()
+	lost, claimed, err := c.Cycle(w.ctx, outcomes, asking(queueA, 5))
+	w.wasBusy(err, outcomes[0].Ref)
+	w.same("lost refs", lost, []pawl.Ref{})
+	if len(claimed.Jobs) != 1 {
+		w.Fatalf("a Cycle with a BusyError claimed %d jobs, want 1", len(claimed.Jobs))
+	}
+	w.inState(outcomes[1].Ref.ID, pawl.Completed)
+	w.settled(pawl.Outcome{Ref: claimed.Jobs[0].Ref, Verb: pawl.Ack})
+	w.ok(x.commit())
 }
 
 func txReaders(w *world) {

@@ -32,6 +32,14 @@ func (w *world) same(what string, got, want any) {
 	}
 }
 
+// exactly is same, with Locators: what was given comes back just so.
+func (w *world) exactly(what string, got, want []pawl.Ref) {
+	w.Helper()
+	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
+		w.Fatalf("%s (-want +got):\n%s", what, d)
+	}
+}
+
 var comparing = cmp.Options{
 	cmpopts.EquateEmpty(),
 	cmpopts.IgnoreUnexported(pawl.Job{}),

@@ -20,6 +20,8 @@
 // until the lease may end, the handler's context is cancelled before any other
 // worker can get the job.
 //
+// A handler reports how far it has come with [Progress].
+//
 // What the handler returns is read as [pawl.OutcomeOf] says: nil acks the job,
 // an error makes it wait for its next attempt or, after the last, buries it. A
 // panic and runtime.Goexit are errors with a stack. A context error that the

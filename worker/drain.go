@@ -147,7 +147,8 @@ func (d *drain) run(ctx context.Context, j *pawl.Job) error {
 		return errors.Join(err, d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Release}))
 	}
 	d.runs++
-	result, err := call(ctx, k, j)
+	held := &claim{q: d.q, run: &run{ref: ref, lease: drainLease}}
+	result, err := call(context.WithValue(ctx, claimKey{}, held), k, j)
 	if limit := d.q.Options().MaxPayload; err == nil && len(result) > limit {
 		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
 	}

@@ -294,7 +294,7 @@ func (p *Pool) makeRun(r *run, j *pawl.Job, lease time.Duration, sent instant) {
 	}
 	if r.kind != nil {
 		ctx, stop := context.WithCancelCause(p.base)
-		r.ctx, r.stop = &handlerContext{Context: ctx, pool: p}, stop
+		r.ctx, r.stop = &handlerContext{Context: ctx, claim: claim{p.q, p, r}}, stop
 	}
 }
 

@@ -110,22 +110,20 @@ func (r *run) hold(sent instant, every time.Duration) {
 // its own, since the pool cancels it in time.
 type handlerContext struct {
 	context.Context
-	pool     *Pool
+	claim    claim
 	deadline instant // set before the handler starts
 }
-
-type poolKey struct{}
 
 func (c *handlerContext) Deadline() (time.Time, bool) {
 	if c.deadline == never {
 		return time.Time{}, false
 	}
-	return c.pool.epoch.Add(time.Duration(c.deadline)), true
+	return c.claim.pool.epoch.Add(time.Duration(c.deadline)), true
 }
 
 func (c *handlerContext) Value(key any) any {
-	if key == (poolKey{}) {
-		return c.pool
+	if key == (claimKey{}) {
+		return &c.claim
 	}
 	return c.Context.Value(key)
 }

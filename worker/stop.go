@@ -19,7 +19,7 @@ func (p *Pool) Stop(ctx context.Context) error {
 	p.mu.Lock()
 	started := p.started
 	p.mu.Unlock()
-	if !started || ctx.Value(poolKey{}) == p {
+	if c, ok := claimOf(ctx); !started || ok && c.pool == p {
 		return nil
 	}
 	select {

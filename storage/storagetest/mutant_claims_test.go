@@ -96,6 +96,17 @@ func settleMutants() []mutant {
 				r.State, r.Reason = pawl.Buried, pawl.ReasonAttempts
 			}
 		}), []string{"rules/nack spends an attempt"}},
+		{"lost refs lose their Locator", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.settle = func(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+				lost, err := s.Settle(ctx, outcomes)
+				for i := range lost {
+					lost[i].Locator = 0
+				}
+				return lost, err
+			}
+			return b
+		}, []string{"rules/lost refs come back as given"}},
 		{"one lost ref stops the others", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.settle = func(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
@@ -151,6 +162,14 @@ func claimMutants() []mutant {
 				r.seq = -max(r.seq, -r.seq)
 			}
 		}), []string{"rules/claim order", "rules/enqueue of many", "model/random"}},
+		{"a claim promotes only a step", before(func(m *model, _ *pawl.ClaimSpec, now time.Time) {
+			due := m.where(func(r *record) bool { return r.State == pawl.Scheduled && r.due(now) })
+			for i, r := range due {
+				if i >= pawl.MaxStep {
+					r.RunAt = now.Add(time.Second)
+				}
+			}
+		}), []string{"rules/claim order of many due jobs"}},
 		{"pause is ignored", before(func(m *model, _ *pawl.ClaimSpec, _ time.Time) { clear(m.paused) }),
 			[]string{"rules/paused queue yields nothing", "rules/pause is seen by other handles", "model/random"}},
 		{"number of a queue is ignored", before(func(_ *model, spec *pawl.ClaimSpec, _ time.Time) {
@@ -197,6 +216,19 @@ func claimMutants() []mutant {
 			[]string{"rules/claim order", "rules/claim empties queues in strict order"}},
 		{"next due is not told", after(func(_ pawl.ClaimSpec, c *pawl.Claimed) { c.NextDue = 0 }),
 			[]string{"rules/claim says when the next job is due", "model/random"}},
+		{"next due counts what is being claimed", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.claim = func(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+				var next time.Duration
+				s.inside(func(m *model, now time.Time) { next = m.nextDue(spec, now.Add(-time.Nanosecond)) })
+				c, err := s.Claim(ctx, spec)
+				if next > 0 && c.NextDue > 0 {
+					c.NextDue = next
+				}
+				return c, err
+			}
+			return b
+		}, []string{"rules/claim says when the next job is due after others were claimed"}},
 		{"next due is told early", after(func(_ pawl.ClaimSpec, c *pawl.Claimed) { c.NextDue /= 2 }),
 			[]string{"rules/claim says when the next job is due", "model/random"}},
 		{"fences are reused", func(s *reference) pawl.Storage {

@@ -84,7 +84,7 @@ func enqueueMutants() []mutant {
 				return all, nil
 			}
 			return b
-		}, []string{"rules/enqueue is all or none", "model/random"}},
+		}, []string{"rules/enqueue is all or none", "rules/a refused enqueue changes nothing", "model/random"}},
 		{"depth limit is off by one", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.enqueue = func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
@@ -183,6 +183,15 @@ func readMutants() []mutant {
 			}
 			return b
 		}, []string{"rules/list refuses a corrupt cursor"}},
+		{"get of many ends early", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.get = func(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.Job, error) {
+				jobs, err := s.Get(ctx, queue, ids...)
+				clear(jobs[min(len(jobs), 500):])
+				return jobs, err
+			}
+			return b
+		}, []string{"rules/get of many", "rules/more IDs than jobs"}},
 		{"payloads are always read", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.list = func(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {

@@ -59,6 +59,7 @@ type broken struct {
 	claim   func(context.Context, pawl.ClaimSpec) (pawl.Claimed, error)
 	extend  func(context.Context, []pawl.Renewal) ([]pawl.Ref, error)
 	sweep   func(context.Context, pawl.SweepSpec) (pawl.Swept, error)
+	get     func(context.Context, string, ...pawl.ID) ([]*pawl.Job, error)
 	list    func(context.Context, pawl.ListSpec) (pawl.Page, error)
 	count   func(context.Context, ...string) ([]pawl.QueueStats, error)
 	change  func(context.Context, pawl.Change) ([]pawl.Changed, error)
@@ -67,7 +68,7 @@ type broken struct {
 
 func breaking(s *reference) *broken {
 	return &broken{
-		s, s.Enqueue, s.Settle, s.Claim, s.Extend, s.Sweep, s.List, s.Count, s.Change, s.Watch,
+		s, s.Enqueue, s.Settle, s.Claim, s.Extend, s.Sweep, s.Get, s.List, s.Count, s.Change, s.Watch,
 	}
 }
 
@@ -85,6 +86,9 @@ func (b *broken) Extend(ctx context.Context, n []pawl.Renewal) ([]pawl.Ref, erro
 }
 func (b *broken) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
 	return b.sweep(ctx, spec)
+}
+func (b *broken) Get(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.Job, error) {
+	return b.get(ctx, queue, ids...)
 }
 func (b *broken) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {
 	return b.list(ctx, spec)

@@ -14,6 +14,11 @@ func claimRules() []testCase {
 			run:  claimOrder,
 		},
 		{
+			name: "claim order of many due jobs",
+			says: "Within a queue jobs come by Priority, then RunAt, also when more than MaxStep scheduled jobs are due at once.",
+			run:  claimOrderDue,
+		},
+		{
 			name: "claim order of returned jobs",
 			says: "A job released without a delay keeps its RunAt and so its place; with one it gets a new place.",
 			run:  claimOrderReturned,
@@ -56,6 +61,11 @@ func claimRules() []testCase {
 			run: claimNextDue,
 		},
 		{
+			name: "claim says when the next job is due after others were claimed",
+			says: "NextDue is of scheduled jobs: running, ready, canceled ones and those of other queues do not count, retried ones do.",
+			run:  claimNextDueLater,
+		},
+		{
 			name: "claim can be repeated",
 			says: "With spec.Repeat, the jobs of any asked queue that are running under spec.Token are returned, if there are any, instead of new ones.",
 			run:  claimRepeat,
@@ -91,6 +101,28 @@ func claimOrder(w *world) {
 	want := []pawl.ID{d, e, g, h, b, f, a, i, c}
 	w.same("first claimed", idsOf(w.claim(4)), want[:4])
 	w.same("then claimed", idsOf(w.claim(100)), want[4:])
+}
+
+// claimOrderDue makes more jobs due than one step promotes, the most urgent of
+// them last.
+func claimOrderDue(w *world) {
+	const n = 2*pawl.MaxStep + 100
+	reqs := make([]pawl.Request, n)
+	for i := range reqs {
+		reqs[i].Delay = time.Second + time.Duration(i)*time.Millisecond
+	}
+	reqs[n-1].Priority = -1
+	var ids []pawl.ID
+	for _, r := range w.enqueue(reqs...) {
+		ids = append(ids, r.ID)
+	}
+	ids = append(ids[n-1:], ids[:n-1]...)
+	w.clock.Advance(time.Minute)
+	for len(ids) > 0 {
+		some := min(len(ids), pawl.MaxStep-1)
+		w.same("claimed", idsOf(w.claim(some)), ids[:some])
+		ids = ids[some:]
+	}
 }
 
 func claimOrderReturned(w *world) {
@@ -266,6 +298,32 @@ func claimNextDue(w *world) {
 	next(2, time.Hour-time.Minute)
 	w.clock.Advance(time.Hour)
 	next(2, 0)
+}
+
+func claimNextDueLater(w *world) {
+	next := func(when string, want time.Duration) {
+		w.Helper()
+		c, err := w.s.Claim(w.ctx, asking(queueA, 5))
+		w.ok(err)
+		if d := c.NextDue - want; d < -time.Millisecond || d > time.Millisecond || want == 0 && d != 0 {
+			w.Fatalf("%s: NextDue is %v, want %v", when, c.NextDue, want)
+		}
+	}
+	first := w.add(pawl.Request{Delay: time.Minute, Priority: 1})
+	second := w.add(pawl.Request{Delay: 2 * time.Minute, Priority: 2})
+	w.add(pawl.Request{Delay: 3 * time.Minute})
+	w.add(pawl.Request{})
+	next("with the claim of a ready job", time.Minute)
+	w.clock.Advance(time.Minute)
+	next("with the claim of the job that came due", time.Minute)
+	w.settled(pawl.Outcome{Ref: w.job(first).Ref, Verb: pawl.Nack, Delay: 10 * time.Second})
+	next("after a retry", 10*time.Second)
+	w.changed(pawl.Cancel, first)
+	next("after that was canceled", time.Minute)
+	w.change(pawl.Change{Verb: pawl.Reschedule, Queue: queueA, IDs: []pawl.ID{second}, Delay: 4 * time.Minute})
+	next("after one was put off", 2*time.Minute)
+	w.clock.Advance(4 * time.Minute)
+	next("with the claim of the last", 0)
 }
 
 func claimRepeat(w *world) {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"time"
@@ -39,6 +40,21 @@ func enqueueRules() []testCase {
 			name: "enqueue of many",
 			says: "One Enqueue takes up to MaxBatch requests.",
 			run:  enqueueMany,
+		},
+		{
+			name: "enqueue of many that meet",
+			says: "One Enqueue takes up to MaxBatch requests, of which later ones find the IDs and keys of earlier ones.",
+			run:  enqueueManyMeet,
+		},
+		{
+			name: "enqueue of many bytes",
+			says: "One Enqueue of several requests takes up to MaxBatchBytes of payload.",
+			run:  enqueueManyBytes,
+		},
+		{
+			name: "a refused enqueue changes nothing",
+			says: "Enqueue stores the requests, all or none: what a refused call replaced or dropped is as it was.",
+			run:  enqueueRefused, needs: func(h traits) bool { return h.atomicEnqueue() && h.exactDepth() },
 		},
 		{
 			name: "enqueue of nothing",
@@ -166,5 +182,71 @@ func enqueueMany(w *world) {
 		if want := fmt.Sprint(i); string(j.Payload) != want || j.ID != receipts[i].ID {
 			w.Fatalf("claimed job %d has payload %s, want %s: jobs come in order of insertion", i, j.Payload, want)
 		}
+	}
+}
+
+// enqueueManyMeet sends MaxBatch requests of which each third has the ID of the
+// first of its three and the one between has the key of the three before.
+func enqueueManyMeet(w *world) {
+	reqs := make([]pawl.Request, pawl.MaxBatch)
+	want := make([]pawl.Receipt, len(reqs))
+	for i := range reqs {
+		want[i] = pawl.Receipt{ID: newID(), Queue: queueA, Status: pawl.Stored}
+		switch {
+		case i%3 == 0:
+			reqs[i].UniqueKey = fmt.Sprint("key ", i)
+		case i%3 == 1 && i > 3:
+			reqs[i].UniqueKey = fmt.Sprint("key ", i-4)
+			reqs[i].ID = want[i].ID
+			want[i].ID, want[i].Status = want[i-4].ID, pawl.Duplicate
+			continue
+		case i%3 == 2:
+			want[i].ID, want[i].Status = want[i-2].ID, pawl.Exists
+		}
+		reqs[i].ID = want[i].ID
+	}
+	receipts := w.enqueue(reqs...)
+	for i, r := range receipts {
+		if r != want[i] {
+			w.Fatalf("receipt %d is %v of %v, want %v of %v", i, r.Status, r.ID, want[i].Status, want[i].ID)
+		}
+	}
+	for i, r := range w.enqueue(reqs...) { // all are present, or meet the same key
+		if status := map[bool]pawl.ReceiptStatus{true: pawl.Duplicate, false: pawl.Exists}[want[i].Status == pawl.Duplicate]; r.Status != status {
+			w.Fatalf("repeated: receipt %d is %v, want %v", i, r.Status, status)
+		}
+	}
+}
+
+func enqueueManyBytes(w *world) {
+	const n = 64
+	reqs := make([]pawl.Request, n)
+	for i := range reqs {
+		reqs[i].Payload = bytes.Repeat([]byte{byte(i), 0xff}, pawl.MaxBatchBytes/n/2)
+	}
+	for i, r := range w.enqueue(reqs...) {
+		if i%20 == 3 && !bytes.Equal(w.job(r.ID).Payload, reqs[i].Payload) {
+			w.Fatalf("payload %d came back as other bytes", i)
+		}
+	}
+	if got := w.stats().Ready; got != n {
+		w.Fatalf("%d jobs are ready, want %d", got, n)
+	}
+}
+
+func enqueueRefused(w *world) {
+	p := &pair{world: w, m: newModel()}
+	p.add(pawl.Request{UniqueKey: "k", Payload: []byte("first"), Delay: time.Hour})
+	p.add(pawl.Request{Queue: "full", Retention: pawl.DeleteNow})
+	p.add(pawl.Request{Queue: "full"})
+	for range 2 {
+		p.enqueue(complete(
+			pawl.Request{UniqueKey: "other"},
+			pawl.Request{UniqueKey: "k", OnDuplicate: pawl.Replace, Payload: []byte("second"), Priority: 7},
+			pawl.Request{Queue: "full", MaxDepth: 2, WhenFull: pawl.DropOldest},
+			pawl.Request{Queue: "full", MaxDepth: 2, WhenFull: pawl.DropOldest},
+			pawl.Request{Queue: "full", MaxDepth: 2},
+		)...)
+		p.verify("after a refused call")
 	}
 }

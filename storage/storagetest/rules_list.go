@@ -53,6 +53,16 @@ func listRules() []testCase {
 			says: "Get returns the jobs with the IDs, nil where there is none. An empty queue searches all queues.",
 			run:  listGet,
 		},
+		{
+			name: "get of many",
+			says: "Get returns up to MaxStep jobs with the IDs, in their order, nil where there is none.",
+			run:  listGetMany,
+		},
+		{
+			name: "more IDs than jobs",
+			says: "Get and Change take up to MaxStep IDs, however few of them there are, and answer for each in order.",
+			run:  listMoreIDs,
+		},
 	}
 }
 
@@ -252,4 +262,55 @@ func listGet(w *world) {
 	if got := string(w.job(a).Payload); got != "a" {
 		w.Fatalf("payload is %q, want a", got)
 	}
+}
+
+// listGetMany asks for as many jobs as one call may, of two queues, from the
+// last to the first, every seventh of them missing.
+func listGetMany(w *world) {
+	a := w.addN(pawl.MaxStep/2, pawl.Request{Payload: []byte("a")})
+	b := w.addN(pawl.MaxStep/2, pawl.Request{Queue: "b", Payload: []byte("b")})
+	ids := slices.Concat(a, b)
+	slices.Reverse(ids)
+	for i := 0; i < len(ids); i += 7 {
+		ids[i] = newID()
+	}
+	for _, queue := range []string{"", queueA, "b"} {
+		jobs, err := w.s.Get(w.ctx, queue, ids...)
+		w.ok(err)
+		if len(jobs) != len(ids) {
+			w.Fatalf("Get of %d IDs returned %d entries", len(ids), len(jobs))
+		}
+		for i, j := range jobs {
+			of := map[bool]string{true: "b", false: queueA}[i < len(b)]
+			if there := i%7 != 0 && in(queue, of); there != (j != nil) {
+				w.Fatalf("queue %q, entry %d of %d: job is there: %v, want %v", queue, i, len(ids), j != nil, there)
+			}
+			if j != nil && (j.ID != ids[i] || j.Queue != of || string(j.Payload) != of) {
+				w.Fatalf("queue %q, entry %d: job %v of queue %s, payload %q; want %v of %s", queue, i, j.ID, j.Queue, j.Payload, ids[i], of)
+			}
+		}
+	}
+}
+
+func listMoreIDs(w *world) {
+	ids := make([]pawl.ID, pawl.MaxStep)
+	for i := range ids {
+		ids[i] = newID()
+	}
+	ids[300], ids[999] = w.add(pawl.Request{}), w.add(pawl.Request{})
+	jobs, err := w.s.Get(w.ctx, queueA, ids...)
+	w.ok(err)
+	want := make([]pawl.Changed, len(ids))
+	for i, j := range jobs {
+		want[i] = pawl.Changed{ID: ids[i], Status: pawl.NotFound}
+		if there := i == 300 || i == 999; there != (j != nil) {
+			w.Fatalf("Get: entry %d: job is there: %v, want %v", i, j != nil, there)
+		}
+	}
+	for _, i := range []int{300, 999} {
+		want[i].Status, want[i].Before = pawl.Done, pawl.Ready
+	}
+	w.same("results of cancel", w.change(pawl.Change{Verb: pawl.Cancel, Queue: queueA, IDs: ids}), want)
+	want[300].Before, want[999].Before = pawl.Canceled, pawl.Canceled
+	w.same("results of delete", w.change(pawl.Change{Verb: pawl.Delete, IDs: ids}), want)
 }

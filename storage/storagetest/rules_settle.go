@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,11 @@ func settleRules() []testCase {
 			name: "settle twice in one call",
 			says: "Within one call the same outcome again is success even if the first removed the record.",
 			run:  settleTwiceInCall,
+		},
+		{
+			name: "lost refs come back as given",
+			says: "The ref of an outcome that is lost comes back just as it was given, with its Locator, and in order.",
+			run:  settleLostAsGiven,
 		},
 		{
 			name: "settle of a missing job",
@@ -118,6 +124,43 @@ func settleTwiceInCall(w *world) {
 	if n := w.job(kept).Counts.Retries; n != 1 {
 		w.Fatalf("Counts.Retries is %d after one nack given twice, want 1", n)
 	}
+}
+
+// settleLostAsGiven loses refs with Locators of all sorts: the engine's own,
+// none, that of another job, and ones that no engine gave.
+func settleLostAsGiven(w *world) {
+	w.addN(6, pawl.Request{})
+	jobs := w.claim(5)
+	w.settled(pawl.Outcome{Ref: jobs[0].Ref, Verb: pawl.Ack}, pawl.Outcome{Ref: jobs[1].Ref, Verb: pawl.Ack})
+	w.changed(pawl.Delete, jobs[2].ID)
+	var refs []pawl.Ref
+	for _, ref := range []pawl.Ref{jobs[1].Ref, jobs[2].Ref, jobs[0].Ref, {Queue: queueA, ID: newID(), Fence: 1}} {
+		for _, locator := range []int64{ref.Locator, 0, jobs[3].Locator, 1 << 40, -1} {
+			ref.Locator = locator
+			refs = append(refs, ref)
+		}
+	}
+	var outcomes []pawl.Outcome
+	var renewals []pawl.Renewal
+	for _, ref := range refs {
+		outcomes = append(outcomes, pawl.Outcome{Ref: ref, Verb: pawl.Nack, Error: "e"})
+		renewals = append(renewals, pawl.Renewal{Ref: ref, Lease: lease})
+	}
+	want := refs // what was lost, with some that are not between
+	outcomes = slices.Insert(outcomes, 7, pawl.Outcome{Ref: jobs[3].Ref, Verb: pawl.Ack})
+	renewals = slices.Insert(renewals, 7, pawl.Renewal{Ref: jobs[4].Ref, Lease: lease})
+	w.exactly("lost refs of Extend", w.extend(renewals...), want)
+	w.exactly("lost refs of Settle", w.settle(outcomes...), want)
+	w.inState(jobs[3].ID, pawl.Completed)
+	w.inState(jobs[4].ID, pawl.Running)
+	c, ok := pawl.Find[pawl.Cycler](w.s)
+	if !ok {
+		return
+	}
+	lost, claimed, err := c.Cycle(w.ctx, outcomes, asking(queueA, 5))
+	w.ok(err)
+	w.exactly("lost refs of Cycle", lost, want)
+	w.same("jobs claimed by Cycle", len(claimed.Jobs), 1)
 }
 
 func settleMissing(w *world) {

@@ -2,49 +2,34 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
-	"sync"
+	"fmt"
+	"time"
 )
 
-// connector opens connections that wait for the write lock fairly: for the
-// program's own use of the file that Open has opened. Transactions take turns
-// with the writer; single statements ask again every now and then. SQLite's
-// own busy handler would let a busy writer starve them until "database is
-// locked".
+// severalWait is how long each statement of a text of several waits for the
+// file: they can't be repeated as a whole.
+const severalWait = 10 * time.Second
+
+// connector opens connections for the program's own use of a file of ours.
+// They wait for the write lock fairly: SQLite's own way to wait would let a
+// busy writer starve them until "database is locked".
 type connector struct {
 	dsn    string
 	driver driver.Driver
-	turn   chan struct{}
-	done   func() // called after each transaction
-}
-
-func newConnector(dsn string, turn chan struct{}, done func()) (*connector, error) {
-	db, err := sql.Open("sqlite", dsn) // connects to nothing yet
-	if err != nil {
-		return nil, err
-	}
-	defer db.Close()
-	return &connector{dsn: dsn, driver: db.Driver(), turn: turn, done: done}, nil
+	s      *Store
 }
 
 // Driver implements driver.Connector.
 func (c *connector) Driver() driver.Driver { return c.driver }
 
-// Connect implements driver.Connector.
-func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
-	var conn driver.Conn
-	err := untilFree(ctx, func() (err error) {
-		conn, err = c.driver.Open(c.dsn)
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &patientConn{fullConn: conn.(fullConn), c: c}, nil
+// Connect implements driver.Connector. The connection opens the file at its
+// first use: many transactions may wait for their turn, and those need none.
+func (c *connector) Connect(context.Context) (driver.Conn, error) {
+	return &patientConn{c: c}, nil
 }
 
-// fullConn is what database/sql uses of modernc's connections.
+// fullConn is what database/sql uses of the driver's connections.
 type fullConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -58,81 +43,200 @@ type fullConn interface {
 
 // patientConn waits for the write lock until the context ends.
 type patientConn struct {
-	fullConn
-	c *connector
-	// impatient is set on the writer's own connection: it has ways of its own
-	// to wait.
-	impatient bool
+	c    *connector
+	real fullConn // nil before the first use
+	inTx bool     // in a transaction of BeginTx
 }
 
-// setImpatient makes a connection of ours answer at once that the file is busy.
-func setImpatient(conn *sql.Conn, impatient bool) {
-	_ = conn.Raw(func(c any) error {
-		if c, ok := c.(*patientConn); ok {
-			c.impatient = impatient
-		}
+func (p *patientConn) open(ctx context.Context) error {
+	if p.real != nil {
 		return nil
+	}
+	return untilFree(ctx, func() error {
+		conn, err := p.c.driver.Open(p.c.dsn)
+		if err == nil {
+			p.real = conn.(fullConn)
+			p.c.s.opened.Add(1)
+		}
+		return err
 	})
+}
+
+// Close implements driver.Conn.
+func (p *patientConn) Close() error {
+	if p.real == nil {
+		return nil
+	}
+	p.c.s.opened.Add(-1)
+	return p.real.Close()
+}
+
+// Ping implements driver.Pinger.
+func (p *patientConn) Ping(ctx context.Context) error {
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	return p.real.Ping(ctx)
+}
+
+// ResetSession implements driver.SessionResetter.
+func (p *patientConn) ResetSession(ctx context.Context) error {
+	if p.real == nil {
+		return nil
+	}
+	return p.real.ResetSession(ctx)
+}
+
+// IsValid implements driver.Validator.
+func (p *patientConn) IsValid() bool { return p.real == nil || p.real.IsValid() }
+
+// Begin implements driver.Conn.
+func (p *patientConn) Begin() (driver.Tx, error) {
+	return p.BeginTx(context.Background(), driver.TxOptions{})
 }
 
 // BeginTx begins a transaction that has the write lock, unless it is for
 // reading only.
-func (c *patientConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
-	if opts.ReadOnly {
-		return c.fullConn.BeginTx(ctx, opts)
-	}
-	select {
-	case c.c.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func (p *patientConn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, error) {
+	end := func() {}
+	if !opts.ReadOnly {
+		var err error
+		if end, err = p.c.s.takeTurn(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var tx driver.Tx
-	err := untilFree(ctx, func() (err error) {
-		tx, err = c.fullConn.BeginTx(ctx, opts)
-		return err
-	})
+	err := p.open(ctx)
+	if err == nil {
+		err = untilFree(ctx, func() (err error) {
+			tx, err = p.real.BeginTx(ctx, opts)
+			return err
+		})
+	}
 	if err != nil {
-		<-c.c.turn
+		end()
 		return nil, err
 	}
-	return &turnTx{Tx: tx, c: c.c}, nil
+	p.inTx = true
+	return &turnTx{Tx: tx, p: p, end: end}, nil
+}
+
+// turnTx gives the turn back when it ends. database/sql ends it once.
+type turnTx struct {
+	driver.Tx
+	p   *patientConn
+	end func()
+}
+
+// Commit implements driver.Tx.
+func (t *turnTx) Commit() error {
+	defer t.ended()
+	return t.Tx.Commit()
+}
+
+// Rollback implements driver.Tx.
+func (t *turnTx) Rollback() error {
+	defer t.ended()
+	return t.Tx.Rollback()
+}
+
+func (t *turnTx) ended() {
+	t.p.inTx = false
+	t.end()
 }
 
 // ExecContext runs a statement as soon as the file is free.
-func (c *patientConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
-	err = c.patiently(ctx, func() (err error) {
-		res, err = c.fullConn.ExecContext(ctx, query, args)
+func (p *patientConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
+	err = p.patiently(ctx, query, func() (err error) {
+		res, err = p.real.ExecContext(ctx, query, args)
 		return err
 	})
 	return res, err
 }
 
 // QueryContext runs a query as soon as the file is free.
-func (c *patientConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = c.patiently(ctx, func() (err error) {
-		rows, err = c.fullConn.QueryContext(ctx, query, args)
+func (p *patientConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (rows driver.Rows, err error) {
+	err = p.patiently(ctx, query, func() (err error) {
+		rows, err = p.real.QueryContext(ctx, query, args)
 		return err
 	})
 	return rows, err
 }
 
-func (c *patientConn) patiently(ctx context.Context, f func() error) error {
-	if c.impatient {
+// patiently runs f, which runs the query. If the file is busy it takes its
+// turn, so that only other processes are in its way, and goes on until the
+// file is free. A transaction of BeginTx has nothing to wait for.
+func (p *patientConn) patiently(ctx context.Context, query string, f func() error) error {
+	if err := p.open(ctx); err != nil {
+		return err
+	}
+	if p.inTx {
 		return f()
 	}
+	if isSeveral(query) {
+		return p.once(ctx, f)
+	}
+	err := f()
+	if !isBusy(err) || isOldSnapshot(err) {
+		return err
+	}
+	end, err := p.c.s.takeTurn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
 	return untilFree(ctx, f)
 }
 
+// once runs f, which runs several statements: if one of them finds the file
+// busy, those before it are done and must not be repeated, so each waits by
+// itself.
+func (p *patientConn) once(ctx context.Context, f func() error) error {
+	// A transaction that was begun by a statement may have the lock that the
+	// owner of the turn waits for.
+	if p.exec(ctx, "BEGIN") == nil {
+		if err := p.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
+			return err
+		}
+		end, err := p.c.s.takeTurn(ctx)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	if err := p.exec(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", severalWait.Milliseconds())); err != nil {
+		return err
+	}
+	err := f()
+	if undo := p.exec(context.WithoutCancel(ctx), "PRAGMA busy_timeout = 0"); err == nil {
+		err = undo
+	}
+	return err
+}
+
+func (p *patientConn) exec(ctx context.Context, text string) error {
+	_, err := p.real.ExecContext(ctx, text, nil)
+	return err
+}
+
+// Prepare implements driver.Conn.
+func (p *patientConn) Prepare(query string) (driver.Stmt, error) {
+	return p.PrepareContext(context.Background(), query)
+}
+
 // PrepareContext prepares a statement that runs as soon as the file is free.
-func (c *patientConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	stmt, err := c.fullConn.PrepareContext(ctx, query)
+func (p *patientConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := p.open(ctx); err != nil {
+		return nil, err
+	}
+	stmt, err := p.real.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err
 	}
-	return &patientStmt{fullStmt: stmt.(fullStmt), c: c}, nil
+	return &patientStmt{fullStmt: stmt.(fullStmt), p: p, query: query}, nil
 }
 
-// fullStmt is what database/sql uses of modernc's statements.
+// fullStmt is what database/sql uses of the driver's statements.
 type fullStmt interface {
 	driver.Stmt
 	driver.StmtExecContext
@@ -141,12 +245,13 @@ type fullStmt interface {
 
 type patientStmt struct {
 	fullStmt
-	c *patientConn
+	p     *patientConn
+	query string
 }
 
 // ExecContext runs the statement as soon as the file is free.
 func (s *patientStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (res driver.Result, err error) {
-	err = s.c.patiently(ctx, func() (err error) {
+	err = s.p.patiently(ctx, s.query, func() (err error) {
 		res, err = s.fullStmt.ExecContext(ctx, args)
 		return err
 	})
@@ -155,35 +260,9 @@ func (s *patientStmt) ExecContext(ctx context.Context, args []driver.NamedValue)
 
 // QueryContext runs the statement as soon as the file is free.
 func (s *patientStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = s.c.patiently(ctx, func() (err error) {
+	err = s.p.patiently(ctx, s.query, func() (err error) {
 		rows, err = s.fullStmt.QueryContext(ctx, args)
 		return err
 	})
 	return rows, err
-}
-
-// turnTx gives the turn back when it ends.
-type turnTx struct {
-	driver.Tx
-	c    *connector
-	once sync.Once
-}
-
-func (t *turnTx) end() {
-	t.once.Do(func() {
-		<-t.c.turn
-		t.c.done()
-	})
-}
-
-// Commit implements driver.Tx.
-func (t *turnTx) Commit() error {
-	defer t.end()
-	return t.Tx.Commit()
-}
-
-// Rollback implements driver.Tx.
-func (t *turnTx) Rollback() error {
-	defer t.end()
-	return t.Tx.Rollback()
 }

@@ -1,23 +1,14 @@
 package sqlite
 
-import (
-	"context"
-	"runtime"
-)
+import "context"
 
-// Hold makes the writer wait for its turn with a request of no effect in hand,
-// so that all that come until release share the next commit.
+// Hold takes the turn, so that all that come until release share the next
+// commit.
 func Hold(ctx context.Context, s *Store) (release func() error) {
-	s.turn <- struct{}{}
-	r := &request{ctx: ctx, run: func(*batch) error { return nil }}
-	done := make(chan error)
-	go func() { done <- s.writer.do(r) }()
-	for !r.taken.Load() {
-		runtime.Gosched()
-	}
+	err := s.turn.take(ctx)
 	return func() error {
-		<-s.turn
-		return <-done
+		s.turn.give()
+		return err
 	}
 }
 
@@ -25,8 +16,25 @@ func Hold(ctx context.Context, s *Store) (release func() error) {
 func Waiting(s *Store) int {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()
-	return len(s.writer.queue)
+	return s.writer.queue.Len()
 }
 
-// InHand reports whether the writer has its turn.
-func InHand(s *Store) bool { return len(s.turn) == 1 }
+// InLine is how many wait for their turn to write.
+func InLine(s *Store) int {
+	s.turn.mu.Lock()
+	defer s.turn.mu.Unlock()
+	return s.turn.line.Len()
+}
+
+// InHand reports whether someone has the turn.
+func InHand(s *Store) bool {
+	s.turn.mu.Lock()
+	defer s.turn.mu.Unlock()
+	return s.turn.taken
+}
+
+// Connections is how many the Store and the program have to the file.
+func Connections(s *Store) int {
+	n := s.writes.Stats().OpenConnections + s.reads.Stats().OpenConnections
+	return n + int(s.opened.Load())
+}

@@ -46,8 +46,9 @@ func parseCursor(text string) (*cursor, error) {
 
 // lister makes one page.
 type lister struct {
-	s       *Store
 	ctx     context.Context
+	run     reader
+	q       *statements
 	spec    pawl.ListSpec
 	at      *cursor
 	page    pawl.Page
@@ -55,24 +56,28 @@ type lister struct {
 	bytes   int
 }
 
-func (s *Store) list(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {
-	l := &lister{s: s, ctx: ctx, spec: spec, at: new(cursor)}
+func (s *Store) list(ctx context.Context, spec pawl.ListSpec) (page pawl.Page, err error) {
+	at := new(cursor)
 	if spec.Cursor != "" {
-		at, err := parseCursor(spec.Cursor)
-		if err != nil {
+		if at, err = parseCursor(spec.Cursor); err != nil {
 			return pawl.Page{}, err
 		}
-		l.at = at
 		if spec.Queue != "" && at.Queue != spec.Queue {
 			return pawl.Page{}, &pawl.InvalidError{Field: "Cursor", Limit: "of the same filter"}
 		}
 	}
-	err := l.run()
-	return l.page, err
+	err = s.read(ctx, func(run reader) error {
+		from := *at
+		l := &lister{ctx: ctx, run: run, q: s.q, spec: spec, at: &from}
+		err := l.walk()
+		page = l.page
+		return err
+	})
+	return page, err
 }
 
-// run walks the queues.
-func (l *lister) run() error {
+// walk walks the queues.
+func (l *lister) walk() error {
 	if l.at.Queue == "" {
 		queue, err := l.firstQueue()
 		if queue == "" || err != nil {
@@ -92,7 +97,7 @@ func (l *lister) run() error {
 		if l.spec.Queue != "" {
 			return nil
 		}
-		next, err := l.s.nextQueue(l.ctx, l.at.Queue)
+		next, err := nextQueue(l.ctx, l.run, l.q, l.at.Queue)
 		if next == "" || err != nil {
 			return err
 		}
@@ -105,7 +110,7 @@ func (l *lister) firstQueue() (string, error) {
 	if l.spec.Queue != "" {
 		return l.spec.Queue, nil
 	}
-	return l.s.nextQueue(l.ctx, "")
+	return nextQueue(l.ctx, l.run, l.q, "")
 }
 
 // queue walks the states of a queue from where the cursor is, and reports
@@ -157,11 +162,11 @@ func (l *lister) filtered() bool {
 }
 
 func (l *lister) rows(limit int) ([]*record, error) {
-	s := l.s.q.page
+	s := l.q.page
 	if l.at.State == pawl.Running {
-		s = l.s.q.running
+		s = l.q.running
 	}
-	return records(l.ctx, l.s.reader, s, int(l.at.State), l.at.Queue, l.at.Rank, l.at.At, l.at.Seq, limit)
+	return records(l.ctx, l.run, s, int(l.at.State), l.at.Queue, l.at.Rank, l.at.At, l.at.Seq, limit)
 }
 
 // add puts a row on the page if it matches, and moves the cursor. It reports
@@ -171,26 +176,14 @@ func (l *lister) add(r *record) (full bool, err error) {
 		return true, nil
 	}
 	if l.matches(r) {
-		j := r.job()
-		if l.spec.Payloads {
-			if j, err = fullJob(l.ctx, l.s.reader, l.s.q, r.id); err != nil {
-				return false, err
-			}
-			if j == nil || j.State != r.state { // it has moved since
-				j = nil
-			}
-		} else if r.failures > 0 {
-			j.Failures, err = failuresOf(l.ctx, l.s.reader, l.s.q.failures, r.seq)
-		}
+		j, err := l.job(r)
 		if err != nil {
 			return false, err
 		}
-		if j != nil {
-			if l.bytes += len(j.Payload) + len(j.Result); l.bytes > pawl.MaxPageBytes && len(l.page.Jobs) > 0 {
-				return true, nil
-			}
-			l.page.Jobs = append(l.page.Jobs, j)
+		if l.bytes += len(j.Payload) + len(j.Result); l.bytes > pawl.MaxPageBytes && len(l.page.Jobs) > 0 {
+			return true, nil
 		}
+		l.page.Jobs = append(l.page.Jobs, j)
 	}
 	l.scanned++
 	l.at.Rank, l.at.At, l.at.Seq = r.rank, r.at, r.seq
@@ -198,6 +191,18 @@ func (l *lister) add(r *record) (full bool, err error) {
 		l.at.At = r.claimedAt
 	}
 	return false, nil
+}
+
+// job is what the page shows of a row.
+func (l *lister) job(r *record) (j *pawl.Job, err error) {
+	if l.spec.Payloads {
+		return fullJob(l.ctx, l.run, l.q, r.id)
+	}
+	j = r.job()
+	if r.failures > 0 {
+		j.Failures, err = failuresOf(l.ctx, l.run, l.q.failures, r.seq)
+	}
+	return j, err
 }
 
 func (l *lister) matches(r *record) bool {

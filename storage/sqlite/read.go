@@ -2,6 +2,8 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
 	"slices"
 	"time"
 
@@ -11,18 +13,52 @@ import (
 // maxQueues bounds the names that Count returns: a file may hold anything.
 const maxQueues = 1 << 20
 
-func (s *Store) get(ctx context.Context, queue string, ids []pawl.ID) ([]*pawl.Job, error) {
-	jobs := make([]*pawl.Job, len(ids))
-	for i, id := range ids {
-		j, err := fullJob(ctx, s.reader, s.q, id)
-		if err != nil {
-			return nil, err
-		}
-		if j != nil && (queue == "" || j.Queue == queue) {
-			jobs[i] = j
-		}
+// read runs f on the file as it is at one moment, again from its beginning if
+// the file is busy, as it is while someone recovers it.
+func (s *Store) read(ctx context.Context, f func(run reader) error) error {
+	return untilFree(ctx, func() error { return s.readOnce(ctx, f) })
+}
+
+func (s *Store) readOnce(ctx context.Context, f func(run reader) error) error {
+	conn, err := s.reads.Conn(ctx)
+	if err != nil {
+		return err
 	}
-	return jobs, nil
+	defer conn.Close()
+	run := newPrepared(conn)
+	// Not BeginTx: one driver would ask for the write lock, as its DSN says.
+	if _, err := conn.ExecContext(ctx, beginRead.text); err != nil {
+		return err
+	}
+	err = f(run)
+	run.close()
+	end := context.WithoutCancel(ctx)
+	if _, undo := conn.ExecContext(end, rollback.text); undo != nil && code(undo) != codeError {
+		discard(conn)
+	}
+	return err
+}
+
+// discard makes the pool throw a connection away.
+func discard(conn *sql.Conn) {
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+}
+
+func (s *Store) get(ctx context.Context, queue string, ids []pawl.ID) (jobs []*pawl.Job, err error) {
+	err = s.read(ctx, func(run reader) error {
+		jobs = make([]*pawl.Job, len(ids))
+		for i, id := range ids {
+			j, err := fullJob(ctx, run, s.q, id)
+			if err != nil {
+				return err
+			}
+			if j != nil && (queue == "" || j.Queue == queue) {
+				jobs[i] = j
+			}
+		}
+		return nil
+	})
+	return jobs, err
 }
 
 // fullJob reads a job with all that belongs to it, nil if there is none.
@@ -70,13 +106,30 @@ func finishJob(ctx context.Context, run reader, q *statements, r *record, j *paw
 	return err
 }
 
-func (s *Store) count(ctx context.Context, queues []string) ([]pawl.QueueStats, error) {
-	paused, err := s.pausedQueues(ctx)
+func (s *Store) count(ctx context.Context, queues []string) (all []pawl.QueueStats, err error) {
+	err = s.read(ctx, func(run reader) (err error) {
+		c := &counter{ctx: ctx, run: run, q: s.q, now: s.now()}
+		all, err = c.count(queues)
+		return err
+	})
+	return all, err
+}
+
+// counter counts the jobs of queues.
+type counter struct {
+	ctx context.Context
+	run reader
+	q   *statements
+	now int64
+}
+
+func (c *counter) count(queues []string) ([]pawl.QueueStats, error) {
+	paused, err := column[string](c.ctx, c.run, c.q.paused)
 	if err != nil {
 		return nil, err
 	}
 	if len(queues) == 0 {
-		if queues, err = s.queues(ctx); err != nil {
+		if queues, err = c.queues(); err != nil {
 			return nil, err
 		}
 	} else {
@@ -87,14 +140,14 @@ func (s *Store) count(ctx context.Context, queues []string) ([]pawl.QueueStats, 
 	all := make([]pawl.QueueStats, len(queues))
 	for i, queue := range queues {
 		all[i].Queue, all[i].Paused = queue, slices.Contains(paused, queue)
-		if err := s.countQueue(ctx, &all[i]); err != nil {
+		if err := c.countQueue(&all[i]); err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
 }
 
-func (s *Store) countQueue(ctx context.Context, st *pawl.QueueStats) error {
+func (c *counter) countQueue(st *pawl.QueueStats) error {
 	into := []struct {
 		state pawl.State
 		n     *int64
@@ -102,22 +155,22 @@ func (s *Store) countQueue(ctx context.Context, st *pawl.QueueStats) error {
 		{pawl.Scheduled, &st.Scheduled}, {pawl.Running, &st.Running},
 		{pawl.Completed, &st.Completed}, {pawl.Buried, &st.Buried}, {pawl.Canceled, &st.Canceled},
 	}
-	for _, c := range into {
-		n, err := number(ctx, s.reader, s.q.count, int(c.state), st.Queue)
+	for _, to := range into {
+		n, err := number(c.ctx, c.run, c.q.count, int(to.state), st.Queue)
 		if err != nil {
 			return err
 		}
-		*c.n = n
+		*to.n = n
 	}
 	var err error
-	if st.Retrying, err = number(ctx, s.reader, s.q.retrying, st.Queue); err != nil {
+	if st.Retrying, err = number(c.ctx, c.run, c.q.retrying, st.Queue); err != nil {
 		return err
 	}
-	return s.countReady(ctx, st)
+	return c.countReady(st)
 }
 
-func (s *Store) countReady(ctx context.Context, st *pawl.QueueStats) error {
-	rows, err := s.reader.query(ctx, s.q.countReady, st.Queue)
+func (c *counter) countReady(st *pawl.QueueStats) error {
+	rows, err := c.run.query(c.ctx, c.q.countReady, st.Queue)
 	if err != nil {
 		return err
 	}
@@ -129,16 +182,16 @@ func (s *Store) countReady(ctx context.Context, st *pawl.QueueStats) error {
 		}
 	}
 	if st.Ready > 0 {
-		st.OldestReady = time.Duration(max(0, s.now()-oldest)) * time.Microsecond
+		st.OldestReady = time.Duration(max(0, c.now-oldest)) * time.Microsecond
 	}
 	return rows.Err()
 }
 
 // queues lists the names of all queues known.
-func (s *Store) queues(ctx context.Context) ([]string, error) {
+func (c *counter) queues() ([]string, error) {
 	var all []string
 	for after := ""; len(all) < maxQueues; {
-		name, err := s.nextQueue(ctx, after)
+		name, err := nextQueue(c.ctx, c.run, c.q, after)
 		if err != nil || name == "" {
 			return all, err
 		}
@@ -149,10 +202,6 @@ func (s *Store) queues(ctx context.Context) ([]string, error) {
 }
 
 // nextQueue is the first queue with a name after the given one; "" if none.
-func (s *Store) nextQueue(ctx context.Context, after string) (string, error) {
-	return text(ctx, s.reader, s.q.nextQueue, after)
-}
-
-func (s *Store) pausedQueues(ctx context.Context) ([]string, error) {
-	return column[string](ctx, s.reader, s.q.paused)
+func nextQueue(ctx context.Context, run reader, q *statements, after string) (string, error) {
+	return text(ctx, run, q.nextQueue, after)
 }

@@ -149,7 +149,7 @@ func (r *record) job() *pawl.Job {
 		Ref: r.ref(), Kind: r.kind, Priority: r.priority, State: r.state, Reason: pawl.Reason(r.reason),
 		RunAt: toTime(r.runAt), StartBefore: toTime(r.startBefore), CreatedAt: toTime(r.createdAt),
 		StartedAt: toTime(r.startedAt), ClaimedAt: toTime(r.claimedAt),
-		Lease: toDuration(r.lease), Timeout: toDuration(r.timeout), Retention: toDuration(r.retention),
+		Lease: toDuration(r.lease), Timeout: toDuration(r.timeout), Retention: toRetention(r.retention),
 		MaxAttempts: r.maxAttempts, MaxRescues: r.maxRescues,
 		UniqueKey: r.ukey, UniqueMode: r.umode, UniqueWindow: toDuration(r.uwindow),
 		Attempt: r.attempt, Rescued: r.rescued, Counts: r.loadCounts(), WorkerID: r.worker,
@@ -228,9 +228,17 @@ func microseconds(d time.Duration) int64 {
 
 func toDuration(us int64) time.Duration {
 	if us < 0 {
-		return -1
+		return pawl.NoTimeout
 	}
 	return time.Duration(us) * time.Microsecond
+}
+
+// toRetention is toDuration for a column whose special value is DeleteNow.
+func toRetention(us int64) time.Duration {
+	if us < 0 {
+		return pawl.DeleteNow
+	}
+	return toDuration(us)
 }
 
 // one loads the record that a statement finds, nil if there is none.

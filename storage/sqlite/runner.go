@@ -3,9 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/pawlq/pawl"
 )
@@ -85,51 +83,6 @@ func (p *prepared) close() {
 	clear(p.stmts)
 }
 
-// pooled runs reads on any connection of a pool, with statements that each
-// connection prepares once.
-type pooled struct {
-	db    *sql.DB
-	mu    sync.Mutex
-	stmts map[*statement]*sql.Stmt
-}
-
-func newPooled(db *sql.DB) *pooled { return &pooled{db: db, stmts: make(map[*statement]*sql.Stmt)} }
-
-func (p *pooled) get(ctx context.Context, s *statement) (*sql.Stmt, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if stmt, ok := p.stmts[s]; ok {
-		return stmt, nil
-	}
-	stmt, err := p.db.PrepareContext(ctx, s.text)
-	if err == nil {
-		p.stmts[s] = stmt
-	}
-	return stmt, err
-}
-
-func (p *pooled) query(ctx context.Context, s *statement, args ...any) (rows *sql.Rows, err error) {
-	err = untilFree(ctx, func() error {
-		stmt, err := p.get(ctx, s)
-		if err == nil {
-			rows, err = stmt.QueryContext(ctx, args...)
-		}
-		return err
-	})
-	return rows, err
-}
-
-func (p *pooled) close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var all error
-	for _, stmt := range p.stmts {
-		all = errors.Join(all, stmt.Close())
-	}
-	clear(p.stmts)
-	return all
-}
-
 // batch is one transaction on the tables: the writer's, for a group of
 // requests, or a caller's.
 type batch struct {
@@ -170,6 +123,7 @@ func (b *batch) savepoint(f func() error) error {
 
 var (
 	begin          = &statement{"BEGIN IMMEDIATE"}
+	beginRead      = &statement{"BEGIN"}
 	commit         = &statement{"COMMIT"}
 	rollback       = &statement{"ROLLBACK"}
 	savepointBegin = &statement{"SAVEPOINT pawl"}

@@ -41,6 +41,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "modernc.org/sqlite" // the driver of Open
@@ -75,7 +76,8 @@ const (
 	defaultBatchBytes   = 8 << 20 // what one commit adds to the write-ahead log
 	defaultPollInterval = 2 * time.Millisecond
 	maxPrefixLen        = 40
-	ownConns            = 32 // connections of our pool: each has a page cache
+	maxReaders          = 8  // reads at a time; each connection has a page cache
+	idleConns           = 8  // connections that the program's pool keeps
 )
 
 // Options are the settings of a Store. The zero value of each is its default.
@@ -150,13 +152,17 @@ func (o *Options) filled() (*Options, error) {
 type Store struct {
 	o      *Options
 	q      *statements
-	db     *sql.DB
 	own    bool
 	file   string // its path, as SQLite says
-	reader *pooled
 	writer *writer
 	watch  watchers
-	turn   chan struct{} // held by whoever of this process writes
+	turn   turn // of whoever of this process writes
+
+	// The pools: the program's, that of the writer and of InTx, and that of
+	// reads. They are three for a file of ours, so that whatever the program
+	// does with its own, the Store never waits for a connection.
+	db, writes, reads *sql.DB
+	opened            atomic.Int32 // connections of db that have opened the file
 
 	closing sync.Once
 }
@@ -182,17 +188,33 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 		return nil, fmt.Errorf("pawl/sqlite: open: %w", err)
 	}
 	s := newStore(f)
-	c, err := newConnector(dsn(path, f.Synchronous), s.turn, s.lookSoon)
-	if err != nil {
+	if err := s.openPools(dsn(path, f.Synchronous)); err != nil {
 		return nil, explain("open", err)
 	}
-	s.own, s.db = true, sql.OpenDB(c)
-	s.db.SetMaxOpenConns(ownConns)
-	s.db.SetMaxIdleConns(ownConns / 4)
 	if err := s.start(ctx); err != nil {
-		return nil, errors.Join(err, s.db.Close())
+		return nil, errors.Join(err, s.closePools())
 	}
 	return s, nil
+}
+
+// openPools makes the pools of a file of ours. None has a connection yet.
+func (s *Store) openPools(dsn string) (err error) {
+	s.own = true
+	if s.writes, err = sql.Open("sqlite", dsn); err != nil {
+		return err
+	}
+	if s.reads, err = sql.Open("sqlite", dsn); err != nil {
+		return err
+	}
+	s.reads.SetMaxOpenConns(maxReaders)
+	s.reads.SetMaxIdleConns(maxReaders)
+	s.db = sql.OpenDB(&connector{dsn: dsn, driver: s.reads.Driver(), s: s})
+	s.db.SetMaxIdleConns(idleConns)
+	return nil
+}
+
+func (s *Store) closePools() error {
+	return errors.Join(s.writes.Close(), s.reads.Close(), s.db.Close())
 }
 
 // dsn names the file to the driver, with the settings of each connection.
@@ -218,7 +240,7 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(f)
-	s.db = db
+	s.db, s.writes, s.reads = db, db, db
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
@@ -226,7 +248,7 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 }
 
 func newStore(o *Options) *Store {
-	s := &Store{o: o, q: newStatements(o.Prefix), turn: make(chan struct{}, 1)}
+	s := &Store{o: o, q: newStatements(o.Prefix)}
 	s.watch.gone = make(chan struct{})
 	s.writer = &writer{s: s, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	return s
@@ -236,7 +258,6 @@ func (s *Store) start(ctx context.Context) error {
 	if err := untilFree(ctx, func() error { return s.setUp(ctx) }); err != nil {
 		return explain("open", err)
 	}
-	s.reader = newPooled(s.db)
 	s.writer.ctx = context.WithoutCancel(ctx)
 	go s.writer.loop() // Close waits for it
 	return nil
@@ -244,7 +265,7 @@ func (s *Store) start(ctx context.Context) error {
 
 // setUp makes sure of the file's mode and schema.
 func (s *Store) setUp(ctx context.Context) error {
-	conn, err := s.db.Conn(ctx)
+	conn, err := s.writes.Conn(ctx)
 	if err != nil {
 		return err
 	}
@@ -283,8 +304,6 @@ func (s *Store) checkSynchronous(ctx context.Context, run reader) error {
 // checkWritable asks for the write lock once. A file that is busy is no reason
 // to wait here: someone can write it.
 func (s *Store) checkWritable(ctx context.Context, conn *sql.Conn) error {
-	setImpatient(conn, true)
-	defer setImpatient(conn, false)
 	if _, err := (plain{conn}).exec(ctx, s.q.lock); err != nil && !isBusy(err) {
 		return err
 	}
@@ -347,9 +366,8 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.watch.gone)
 		s.writer.close()
-		err = s.reader.close()
 		if s.own {
-			err = errors.Join(err, s.db.Close())
+			err = s.closePools()
 		}
 	})
 	return explain("close", err)

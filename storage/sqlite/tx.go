@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -115,21 +116,11 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 // begin begins a transaction that has the write lock. done is to be called
 // after its end.
 func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) {
-	if s.own {
-		tx, err := s.db.BeginTx(ctx, nil) // which takes turns by itself
-		return tx, func() {}, err
-	}
-	select {
-	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-	done = func() {
-		<-s.turn
-		s.lookSoon()
+	if done, err = s.takeTurn(ctx); err != nil {
+		return nil, nil, err
 	}
 	err = untilFree(ctx, func() (err error) {
-		if tx, err = s.db.BeginTx(ctx, nil); err != nil {
+		if tx, err = s.writes.BeginTx(ctx, nil); err != nil {
 			return err
 		}
 		if _, err = tx.ExecContext(ctx, s.q.lock.text); err != nil {
@@ -141,4 +132,17 @@ func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) 
 		done()
 	}
 	return tx, done, err
+}
+
+// takeTurn takes the turn for a transaction of the program. done ends it.
+func (s *Store) takeTurn(ctx context.Context) (done func(), err error) {
+	if err := s.turn.take(ctx); err != nil {
+		return nil, err
+	}
+	since := time.Now()
+	return func() {
+		s.writer.delays.note(since, time.Now())
+		s.turn.give()
+		s.writer.lookSoon()
+	}, nil
 }

@@ -1,8 +1,8 @@
 package sqlite
 
 import (
+	"container/list"
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -21,8 +21,6 @@ const (
 	// starves one of two processes that write all the time.
 	busyPause    = 100 * time.Microsecond
 	busyPauseMax = 2 * time.Millisecond
-	// lookAround is how often it looks for contexts that ended while it waits.
-	lookAround = 5 * time.Millisecond
 	// graceWait is the shortest wait for the write lock after which leases get
 	// a grace: heartbeats may have been held up too. A commit of another
 	// process is shorter.
@@ -61,7 +59,7 @@ type request struct {
 	bytes   int
 	enqueue *enqueueCall // or else
 	run     func(*batch) error
-	taken   atomic.Bool // by the writer, or by a caller that gave up
+	place   *list.Element // in the queue; nil once the writer has it or its caller has given up
 	err     error
 	done    chan struct{}
 }
@@ -70,10 +68,6 @@ func (r *request) finish(err error) {
 	r.err = err
 	close(r.done)
 }
-
-// grace remembers the last long wait for the write lock, by the storage's
-// clock.
-type grace struct{ from, to int64 }
 
 // writer is the one goroutine that writes. Whatever calls come while it
 // commits join the next commit.
@@ -84,10 +78,11 @@ type writer struct {
 	closed chan struct{} // closed when the loop has ended
 
 	mu      sync.Mutex
-	queue   []*request
+	queue   list.List // of *request, in order of arrival
 	closing bool
 
-	stale atomic.Bool // a transaction has ended since the last look
+	stale  atomic.Bool // a transaction has ended since the last look
+	delays delays
 
 	// Of the loop alone.
 	run     *prepared
@@ -100,30 +95,48 @@ type writer struct {
 }
 
 // do runs a request in the next commit and waits for it. If ctx ends before
-// the request's turn has come, nothing is done.
+// that has begun, nothing is done.
 func (w *writer) do(r *request) error {
 	if err := r.ctx.Err(); err != nil {
 		return err
 	}
 	r.done = make(chan struct{})
-	w.mu.Lock()
-	if w.closing {
-		w.mu.Unlock()
+	if !w.add(r) {
 		return pawl.ErrClosed
 	}
-	w.queue = append(w.queue, r)
-	w.mu.Unlock()
 	w.nudge()
 	select {
 	case <-r.done:
 		return r.err
 	case <-r.ctx.Done():
-		if r.taken.CompareAndSwap(false, true) {
+		if w.giveUp(r) {
 			return r.ctx.Err()
 		}
 		<-r.done
 		return r.err
 	}
+}
+
+func (w *writer) add(r *request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing {
+		return false
+	}
+	r.place = w.queue.PushBack(r)
+	return true
+}
+
+// giveUp takes a request back, unless its commit has begun.
+func (w *writer) giveUp(r *request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r.place == nil {
+		return false
+	}
+	w.queue.Remove(r.place)
+	r.place = nil
+	return true
 }
 
 // lookSoon makes the loop look for the changes of others.
@@ -152,43 +165,48 @@ func (w *writer) close() {
 
 func (w *writer) loop() {
 	defer close(w.closed)
+	defer w.letGo()
 	for {
-		group, more := w.next()
-		if !more {
-			break
-		}
-		if len(group) == 0 {
+		switch waiting, closing := w.state(); {
+		case waiting:
+			w.serve()
+		case closing:
+			return
+		case w.sleep():
 			w.poll()
-			continue
 		}
-		w.commit(group)
 	}
-	w.letGo()
 }
 
-// next waits for requests and takes as many as one commit may hold. An empty
-// group means that it is time to look for the changes of others.
-func (w *writer) next() (group []*request, more bool) {
-	for {
-		group, closing := w.take()
-		if len(group) > 0 || closing {
-			return group, len(group) > 0
-		}
-		if w.stale.Swap(false) {
-			return nil, true
-		}
-		if !w.s.watch.any() {
-			<-w.wake
-			continue
-		}
-		timer := time.NewTimer(w.pollInterval())
-		select {
-		case <-w.wake:
-			timer.Stop()
-		case <-timer.C:
-			w.quiet++
-			return nil, true
-		}
+func (w *writer) state() (waiting, closing bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.Len() > 0, w.closing
+}
+
+func (w *writer) waiting() bool {
+	waiting, _ := w.state()
+	return waiting
+}
+
+// sleep waits until something may be to do, and reports whether it is time to
+// look for the changes of others.
+func (w *writer) sleep() bool {
+	if w.stale.Swap(false) {
+		return true
+	}
+	if !w.s.watch.any() {
+		<-w.wake
+		return false
+	}
+	timer := time.NewTimer(w.pollInterval())
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+		return false
+	case <-timer.C:
+		w.quiet++
+		return true
 	}
 }
 
@@ -205,106 +223,108 @@ func (w *writer) pollInterval() time.Duration {
 	return d
 }
 
-func (w *writer) take() (group []*request, closing bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	n, jobs, bytes := 0, 0, 0
-	for n < len(w.queue) && (n == 0 || jobs < w.s.o.BatchJobs && bytes < w.s.o.BatchBytes) {
-		jobs += max(w.queue[n].jobs, 1)
-		bytes += w.queue[n].bytes
-		n++
-	}
-	group = w.queue[:n:n]
-	w.queue = w.queue[n:]
-	return group, w.closing
-}
-
-// commit runs a group of requests in one transaction. If the transaction fails
-// as a whole, each request gets one of its own, so that they share no fate.
-func (w *writer) commit(group []*request) {
-	group = w.claimed(group)
-	sort.SliceStable(group, func(i, j int) bool { return group[i].class < group[j].class })
-	live := w.begin(group)
-	if len(live) == 0 {
+// serve writes what waits. The requests are taken when the file is ours, so
+// that all that came until then share the commit, and those whose callers have
+// given up are not among them.
+func (w *writer) serve() {
+	w.takeTurn()
+	err := w.begin(w.waiting)
+	if err == errUnwanted {
+		w.endTurn()
 		return
 	}
-	errs, err := w.try(live)
-	if err != nil && len(live) > 1 {
-		for _, r := range live {
-			if w.begin([]*request{r}) == nil {
-				continue
-			}
-			own, err := w.try([]*request{r})
-			if err == nil {
+	group := w.take()
+	if err != nil {
+		w.endTurn()
+		finishAll(group, err)
+		return
+	}
+	errs, err := w.try(group)
+	w.endTurn()
+	if err != nil && len(group) > 1 {
+		w.serveEach(group)
+		return
+	}
+	for i, r := range group {
+		if err != nil {
+			r.finish(err)
+		} else {
+			r.finish(errs[i])
+		}
+	}
+}
+
+// serveEach gives each request of a transaction that has failed one of its
+// own, so that they share no fate.
+func (w *writer) serveEach(group []*request) {
+	for _, r := range group {
+		w.takeTurn()
+		err := w.begin(func() bool { return r.ctx.Err() == nil })
+		if err == errUnwanted {
+			err = r.ctx.Err()
+		} else if err == nil {
+			var own []error
+			if own, err = w.try([]*request{r}); err == nil {
 				err = own[0]
 			}
-			r.finish(err)
 		}
-		return
-	}
-	for i, r := range live {
-		if err == nil {
-			r.finish(errs[i])
-		} else {
-			r.finish(err)
-		}
+		w.endTurn()
+		r.finish(err)
 	}
 }
 
-// claimed leaves out the requests whose callers have given up.
-func (w *writer) claimed(group []*request) []*request {
-	live := group[:0:len(group)]
+func finishAll(group []*request, err error) {
 	for _, r := range group {
-		if r.taken.CompareAndSwap(false, true) {
-			live = append(live, r)
-		}
+		r.finish(err)
 	}
-	return alive(live)
 }
 
-// alive finishes the requests whose context has ended and returns the others.
-func alive(group []*request) []*request {
-	live := group[:0:len(group)]
-	for _, r := range group {
-		if err := r.ctx.Err(); err != nil {
-			r.finish(err)
-		} else {
-			live = append(live, r)
+// take takes as many requests as one commit may hold, those that end or keep
+// claims first.
+func (w *writer) take() (group []*request) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	jobs, bytes := 0, 0
+	for e := w.queue.Front(); e != nil; e = w.queue.Front() {
+		if len(group) > 0 && (jobs >= w.s.o.BatchJobs || bytes >= w.s.o.BatchBytes) {
+			break
 		}
+		r := w.queue.Remove(e).(*request)
+		r.place = nil
+		jobs += max(r.jobs, 1)
+		bytes += r.bytes
+		group = append(group, r)
 	}
-	return live
+	sort.SliceStable(group, func(i, j int) bool { return group[i].class < group[j].class })
+	return group
 }
 
-// begin takes the write lock for those requests of the group whose context
-// lasts until then, and returns them. The others are finished.
-func (w *writer) begin(group []*request) []*request {
-	var held time.Time // since when it is known that others hold the file
-	if group, held = w.takeTurn(group); len(group) == 0 {
-		return nil
-	}
-	for ; len(group) > 0; group = alive(group) {
+// errUnwanted says that nobody waits for the lock any more.
+var errUnwanted = errors.New("pawl/sqlite: nobody waits")
+
+// begin takes the write lock as long as it is wanted.
+func (w *writer) begin(wanted func() bool) error {
+	var since time.Time
+	for wanted() {
 		err := w.connect()
 		if err == nil {
 			_, err = w.run.exec(w.ctx, begin)
 		}
 		if err == nil {
-			w.began(held)
-			return group
+			w.began()
+			return nil
 		}
 		if !isBusy(err) && !errors.Is(err, context.DeadlineExceeded) {
 			w.failed = w.run != nil
-			for _, r := range group {
-				r.finish(err)
-			}
-			break
+			return err
 		}
-		if held.IsZero() {
-			held = time.Now()
+		if since.IsZero() {
+			since = time.Now()
 		}
-		pause(time.Since(held))
+		w.delays.note(since, time.Now())
+		pause(time.Since(since))
 	}
-	w.endTurn()
-	return nil
+	return errUnwanted
 }
 
 // pause sleeps between two attempts to take the write lock.
@@ -313,44 +333,28 @@ func pause(waited time.Duration) {
 	time.Sleep(d + rand.N(2*d))
 }
 
-// takeTurn waits until no transaction of this process writes, and says since
-// when one did. The turn is the writer's if any request is left.
-func (w *writer) takeTurn(group []*request) (left []*request, held time.Time) {
-	if len(group) == 0 {
-		return nil, held
+// takeTurn waits until no transaction of this process writes.
+func (w *writer) takeTurn() {
+	if w.s.turn.try() {
+		return
 	}
-	select {
-	case w.s.turn <- struct{}{}:
-		return group, held
-	default:
-	}
-	held = time.Now()
-	tick := time.NewTicker(lookAround)
-	defer tick.Stop()
-	for len(group) > 0 {
-		select {
-		case w.s.turn <- struct{}{}:
-			return group, held
-		case <-tick.C:
-			group = alive(group)
-		}
-	}
-	return nil, held
+	since := time.Now()
+	<-w.s.turn.join().come
+	w.delays.note(since, time.Now())
 }
 
 func (w *writer) endTurn() {
 	if w.s.shared() || w.failed {
 		w.letGo()
 	}
-	<-w.s.turn
+	w.s.turn.give()
 }
 
-// began notes what follows from having the write lock, which others had held
-// since then, if at all.
-func (w *writer) began(held time.Time) {
-	if waited := time.Since(held); !held.IsZero() && waited >= graceWait {
+// began notes what follows from having the write lock.
+func (w *writer) began() {
+	if from, to := w.delays.clear(); to.Sub(from) >= graceWait {
 		now := w.s.now()
-		w.grace = grace{from: now - waited.Microseconds(), to: now}
+		w.grace.add(now-time.Since(from).Microseconds(), now-time.Since(to).Microseconds())
 	}
 	w.look()
 }
@@ -358,7 +362,6 @@ func (w *writer) began(held time.Time) {
 // try runs the requests and commits. errs are the requests' own; err means
 // that nothing was written.
 func (w *writer) try(group []*request) (errs []error, err error) {
-	defer w.endTurn()
 	b := &batch{ctx: w.ctx, run: w.run, q: w.s.q, now: w.s.now(), grace: w.grace}
 	errs, err = b.runAll(group)
 	if err == nil {
@@ -376,7 +379,7 @@ func (w *writer) try(group []*request) (errs []error, err error) {
 	}
 	w.quiet = 0
 	w.s.watch.publish(b)
-	if last := group[len(group)-1]; last.class == classSweep {
+	if n := len(group); n > 0 && group[n-1].class == classSweep {
 		w.shrinkWAL()
 	}
 	return errs, nil
@@ -415,11 +418,10 @@ func (w *writer) connect() error {
 	}
 	ctx, cancel := context.WithTimeout(w.ctx, connWait)
 	defer cancel()
-	conn, err := w.s.db.Conn(ctx)
+	conn, err := w.s.writes.Conn(ctx)
 	if err != nil {
 		return err
 	}
-	setImpatient(conn, true) // for good: a connection of ours is never given back
 	w.failed = false
 	w.run = newPrepared(conn)
 	if w.s.own {
@@ -441,7 +443,7 @@ func (w *writer) letGo() {
 	w.run.close()
 	conn := w.run.conn
 	if w.failed {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // so the pool throws it away
+		discard(conn)
 	} else {
 		_, _ = conn.ExecContext(w.ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", w.timeout))
 	}
@@ -451,9 +453,7 @@ func (w *writer) letGo() {
 
 // poll looks for changes by others while there is nothing to write.
 func (w *writer) poll() {
-	select {
-	case w.s.turn <- struct{}{}:
-	default:
+	if !w.s.turn.try() {
 		return // someone of this process is writing and will say so
 	}
 	if w.connect() == nil {

@@ -199,8 +199,8 @@ func call(ctx context.Context, k *kind, j *pawl.Job) ([]byte, error) {
 }
 
 // settle does not end with ctx: what has run is told.
-func (d *drain) settle(ctx context.Context, o pawl.Outcome) error {
-	_, err := d.q.Settle(context.WithoutCancel(ctx), []pawl.Outcome{o})
+func (d *drain) settle(ctx context.Context, outcomes ...pawl.Outcome) error {
+	_, err := d.q.Settle(context.WithoutCancel(ctx), outcomes)
 	return err
 }
 

@@ -56,12 +56,14 @@ type load struct {
 }
 
 // produce enqueues, and repeats a request whose outcome is unknown until it is
-// known.
+// known. The end of ctx interrupts no call, neither here nor in work: one that
+// the server is still at would change things while they are counted.
 func (l *load) produce(ctx context.Context) {
+	call := context.WithoutCancel(ctx)
 	for ctx.Err() == nil {
 		req := []*pawl.Request{request(pawl.Request{Retention: time.Hour})}
 		for {
-			if _, err := l.s.Enqueue(ctx, req); err == nil {
+			if _, err := l.s.Enqueue(call, req); err == nil {
 				l.mu.Lock()
 				l.accepted[req[0].ID] = true
 				l.mu.Unlock()
@@ -85,16 +87,17 @@ func rest(ctx context.Context) bool {
 }
 
 func (l *load) work(ctx context.Context) {
+	call := context.WithoutCancel(ctx)
 	for ctx.Err() == nil {
 		spec := spec(20)
 		spec.Token = rand.Int64()
-		c, err := l.s.Claim(ctx, spec)
+		c, err := l.s.Claim(call, spec)
 		for err != nil {
 			if !rest(ctx) {
 				return
 			}
 			spec.Repeat = true
-			c, err = l.s.Claim(ctx, spec)
+			c, err = l.s.Claim(call, spec)
 		}
 		l.ack(ctx, c.Jobs)
 	}
@@ -165,8 +168,9 @@ func (l *load) count() pawl.QueueStats {
 func (l *load) finish(pool *pgxpool.Pool) {
 	l.t.Helper()
 	ctx := context.Background()
+	pool.Reset() // it may have kept connections to a server that was killed
 	for {
-		// A claim whose caller gave up may still be on its way.
+		// A claim may have been made whose reply was lost in a crash.
 		if _, err := pool.Exec(ctx, "UPDATE pawl_job SET lease_until = 1 WHERE state = 3"); err != nil {
 			l.t.Fatal(err)
 		}
@@ -179,7 +183,7 @@ func (l *load) finish(pool *pgxpool.Pool) {
 			l.t.Fatal(err)
 		}
 		l.ack(ctx, c.Jobs)
-		if len(c.Jobs) == 0 && !swept.More && l.count().Running == 0 {
+		if n := l.count(); len(c.Jobs) == 0 && !swept.More && n.Ready+n.Scheduled+n.Running == 0 {
 			break
 		}
 	}

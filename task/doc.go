@@ -57,5 +57,5 @@
 // # Tests
 //
 // Package tasktest runs handlers without a worker and asserts what was
-// enqueued.
+// enqueued. Package worker has RunOne and Drain for jobs that are stored.
 package task

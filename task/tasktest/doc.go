@@ -2,5 +2,8 @@
 // handlers without a worker, and asserts what was enqueued, also inside a
 // transaction that is still open.
 //
-// To run all jobs that a test enqueued, use the Drain of package worker.
+// The jobs that [Run] and [RunJob] run are stored nowhere. A handler that acks
+// its job in a transaction of its own, or reports progress, needs one that is:
+// run it with the RunOne of package worker. Its Drain runs all jobs that a test
+// enqueued.
 package tasktest

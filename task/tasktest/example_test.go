@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/storage/memory"
 	"github.com/pawlq/pawl/task"
 	"github.com/pawlq/pawl/task/tasktest"
+	"github.com/pawlq/pawl/worker"
 )
 
 // Greet is the kind of job of the examples.
@@ -33,6 +34,23 @@ func ExampleRun() {
 	// Hello Ada
 	// <nil>
 	// nobody to greet
+}
+
+// A handler that reports progress, or acks its job in a transaction of its own,
+// needs a job that is stored.
+func Example_stored() {
+	ctx := context.Background()
+	q := pawl.New(memory.New(nil), nil)
+	tasks := task.NewMux()
+	task.Register(tasks, func(ctx context.Context, job *task.Job[Greet]) error {
+		fmt.Println("Hello", job.Args.Name)
+		return worker.Progress(ctx, &pawl.Progress{Percent: 100})
+	})
+	ran, err := worker.RunOne(ctx, q, tasks, task.New(Greet{"Ada"}))
+	fmt.Println(ran.Verb, ran.Err, err)
+	// Output:
+	// Hello Ada
+	// ack <nil> <nil>
 }
 
 func ExampleRunResult() {

@@ -18,7 +18,8 @@ import (
 // request's timeout, and a panic becomes a [PanicError]. It returns what the
 // handler returned, or why args could not have been enqueued or decoded.
 //
-// The handler runs on the caller's goroutine, so it may call t.Fatal.
+// The handler runs on the caller's goroutine, so it may call t.Fatal. Its job is
+// stored nowhere; see the package comment for handlers that settle it.
 func Run[A task.Args](ctx context.Context, f func(ctx context.Context, job *task.Job[A]) error, args A) error {
 	m := task.NewMux()
 	task.Register(m, f)

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"reflect"
@@ -29,7 +30,10 @@ const (
 	codeError        = 1
 	codeBusy         = 5
 	codeLocked       = 6
+	codeNoMemory     = 7
 	codeReadOnly     = 8
+	codeInterrupt    = 9
+	codeIO           = 10
 	codeCorrupt      = 11
 	codeFull         = 13
 	codeCantOpen     = 14
@@ -78,7 +82,26 @@ func isOldSnapshot(err error) bool { return extendedCode(err) == codeBusySnapsho
 // ours reports whether err says that a request was refused and that the
 // transaction it ran in is as good as before.
 func ours(err error) bool {
-	return errors.Is(err, pawl.ErrFull) || errors.Is(err, pawl.ErrInvalid)
+	return (errors.Is(err, pawl.ErrFull) || errors.Is(err, pawl.ErrInvalid)) && !isUndone(err)
+}
+
+func isUndone(err error) bool {
+	var undo *undoError
+	return errors.As(err, &undo)
+}
+
+// endsTransaction reports whether a caller's transaction can't go on after a
+// call that failed with err. After the errors with these codes SQLite may have
+// rolled it back, or should be made to.
+func endsTransaction(err error) bool {
+	if isUndone(err) || errors.Is(err, errNoTransaction) || errors.Is(err, sql.ErrTxDone) {
+		return true
+	}
+	switch code(err) {
+	case codeBusy, codeLocked, codeNoMemory, codeInterrupt, codeIO, codeCorrupt, codeFull, codeNotADB:
+		return true
+	}
+	return false
 }
 
 // explain wraps what a driver said in the error that callers match. The

@@ -3,7 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/pawlq/pawl"
 )
@@ -105,21 +108,27 @@ func (b *batch) savepoint(f func() error) error {
 	if _, err := b.run.exec(b.ctx, savepointBegin); err != nil {
 		return err
 	}
+	before := b.events.clone()
 	err := f()
 	if err != nil {
-		b.waiting = nil
+		b.waiting, b.events = nil, before
 		if _, undo := b.run.exec(b.ctx, savepointUndo); undo != nil {
-			if ours(err) {
-				return undo
-			}
-			return err
+			return &undoError{err, undo}
 		}
 	}
 	if _, end := b.run.exec(b.ctx, savepointEnd); end != nil {
-		return end
+		return &undoError{err, end}
 	}
 	return err
 }
+
+// undoError says that a savepoint could not be undone or ended, so the
+// transaction is not what it should be.
+type undoError struct{ err, undo error }
+
+func (e *undoError) Error() string { return fmt.Sprint(errors.Join(e.err, e.undo)) }
+
+func (e *undoError) Unwrap() []error { return []error{e.err, e.undo} }
 
 var (
 	begin          = &statement{"BEGIN IMMEDIATE"}
@@ -221,6 +230,11 @@ func text(ctx context.Context, run reader, s *statement, args ...any) (string, e
 type events struct {
 	ready map[string]int64 // queue: when the first job becomes due
 	other []pawl.Event
+}
+
+// clone returns events to which more can be added apart.
+func (e *events) clone() events {
+	return events{ready: maps.Clone(e.ready), other: slices.Clip(e.other)}
 }
 
 // due notes that a job of the queue can be claimed at that time.

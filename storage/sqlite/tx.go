@@ -17,19 +17,28 @@ func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
 
 // SQLTx returns a writer whose Enqueue and Settle are part of a transaction on
 // the same file: others see what it did when the transaction is committed, and
-// nothing of it if that is rolled back. A call that fails leaves nothing behind
-// in the transaction, which can go on.
+// nothing of it if that is rolled back.
 //
-// Nothing is retried. If SQLite says that the file is busy, or that the
-// transaction reads an old snapshot (as a deferred transaction does that reads
-// before it writes), the error wraps [pawl.ErrTxOver], and so does that of
-// every later call.
+// A call that fails, also because its context has ended, leaves nothing behind
+// in the transaction, which can go on. If SQLite can't promise that, the error
+// wraps [pawl.ErrTxOver], and so does that of every later call: when SQLite says
+// that the file is busy; that the transaction reads an old snapshot (as a
+// deferred transaction does that reads before it writes); that the disk is full
+// or broken; or when the transaction has been rolled back already, as SQLite
+// does by itself when a statement of the program is interrupted by the end of
+// its context. Nothing is retried.
 //
 // SQLite has one writer at a time: while the transaction is open after its
 // first write, no job is enqueued, claimed, extended or settled by anyone.
 //
 // The writer is for one goroutine at a time, as its transaction is.
-func (s *Store) SQLTx(x Querier) pawl.Writer { return &txWriter{s: s, run: plain{x}} }
+func (s *Store) SQLTx(x Querier) pawl.Writer {
+	w := &txWriter{s: s, run: plain{x}}
+	if _, ok := x.(*sql.DB); ok {
+		w.over = &pawl.InvalidError{Field: "Querier", Limit: "a transaction, not a pool"}
+	}
+	return w
+}
 
 // txWriter writes in a caller's transaction.
 type txWriter struct {
@@ -66,24 +75,72 @@ func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []
 	return lost, nil
 }
 
-// do runs f in a savepoint of the transaction.
+// do runs f in a savepoint of the transaction. No statement of ours is
+// interrupted: SQLite could answer that with a rollback of the whole
+// transaction, and the next statement would begin one of its own.
 func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over != nil {
 		return t.over
 	}
-	b := &batch{ctx: ctx, run: t.run, q: t.s.q, now: t.s.now(), events: t.events}
-	err := b.savepoint(func() error { return f(b) })
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	own := context.WithoutCancel(ctx)
+	b := &batch{ctx: own, run: &stoppable{runner: t.run, ctx: ctx}, q: t.s.q, now: t.s.now(), events: t.events.clone()}
+	err := inTransaction(own, t.run)
+	if err == nil {
+		err = b.savepoint(func() error { return f(b) })
+	}
 	if err == nil {
 		t.events = b.events
 		return nil
 	}
-	if isBusy(err) {
-		t.over = fmt.Errorf("pawl/sqlite: %s: %w: %w", what, pawl.ErrTxOver, err)
+	err = explain(what, err)
+	if endsTransaction(err) {
+		t.over = fmt.Errorf("%w: %w", pawl.ErrTxOver, err)
 		return t.over
 	}
-	return explain(what, err)
+	return err
+}
+
+// stoppable runs statements undisturbed, but begins none after its context has
+// ended, save those that undo what was done.
+type stoppable struct {
+	runner
+	ctx context.Context
+}
+
+func (s *stoppable) exec(ctx context.Context, st *statement, args ...any) (sql.Result, error) {
+	if err := s.ctx.Err(); err != nil && st != savepointUndo && st != savepointEnd {
+		return nil, err
+	}
+	return s.runner.exec(ctx, st, args...)
+}
+
+func (s *stoppable) query(ctx context.Context, st *statement, args ...any) (*sql.Rows, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.runner.query(ctx, st, args...)
+}
+
+// errNoTransaction says that what should be a transaction is none.
+var errNoTransaction = errors.New("pawl/sqlite: there is no transaction, it may have been rolled back by SQLite")
+
+// inTransaction makes sure that there is a transaction: without one, a
+// savepoint would begin it and its release commit what others want undone.
+// SQLite tells by refusing to begin another.
+func inTransaction(ctx context.Context, run runner) error {
+	_, err := run.exec(ctx, beginRead)
+	if code(err) == codeError {
+		return nil
+	}
+	if err == nil {
+		_, err = run.exec(ctx, rollback)
+	}
+	return errors.Join(errNoTransaction, err)
 }
 
 // InTx runs f in a transaction that may write from its begin, commits it, and

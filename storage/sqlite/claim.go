@@ -10,6 +10,11 @@ import (
 	"github.com/pawlq/pawl"
 )
 
+// maxPromoted bounds the due jobs that a Claim makes ready first, some 50 ms of
+// work. Only if more of a queue have become due since the last one, jobs may
+// come out of order.
+const maxPromoted = 10_000
+
 func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 	err = s.writer.do(&request{
 		ctx: ctx, class: classClaim, jobs: spec.Max,
@@ -53,15 +58,17 @@ func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 	if err != nil {
 		return c, err
 	}
-	fence := int64(0)
+	fence, promotions := int64(0), maxPromoted
 	for _, ask := range spec.Queues {
 		n := min(ask.Max, spec.Max-len(c.Jobs))
 		if n <= 0 || slices.Contains(paused, ask.Queue) {
 			continue
 		}
-		if _, err := b.exec(b.q.promote, ask.Queue, b.now, pawl.MaxStep); err != nil {
+		promoted, err := b.exec(b.q.promote, ask.Queue, b.now, max(promotions, pawl.MaxStep))
+		if err != nil {
 			return c, err
 		}
+		promotions -= int(promoted)
 		if fence == 0 {
 			if fence, err = b.nextFence(); err != nil {
 				return c, err

@@ -76,8 +76,8 @@ const (
 	defaultBatchBytes   = 8 << 20 // what one commit adds to the write-ahead log
 	defaultPollInterval = 2 * time.Millisecond
 	maxPrefixLen        = 40
-	maxReaders          = 8  // reads at a time; each connection has a page cache
-	idleConns           = 8  // connections that the program's pool keeps
+	maxReaders          = 8 // reads at a time; each connection has a page cache
+	idleConns           = 8 // connections that the program's pool keeps
 )
 
 // Options are the settings of a Store. The zero value of each is its default.

@@ -316,3 +316,55 @@ func TestOpensQuicklyAndSmall(t *testing.T) {
 		t.Errorf("%v and %d bytes", took, after.HeapAlloc-before.HeapAlloc)
 	}
 }
+
+// A Claim makes ready all that is due before it takes the most urgent.
+func TestClaimOrderOfManyDue(t *testing.T) {
+	c := newClock()
+	s := open(t, &sqlite.Options{Clock: c.Now, Synchronous: sqlite.Off})
+	const due = 3500
+	for range due / 500 {
+		enqueue(t, s, requests(500, func(r *pawl.Request) { r.Delay = time.Second })...)
+	}
+	urgent := request(func(r *pawl.Request) { r.Delay, r.Priority = 2*time.Second, -10 })
+	enqueue(t, s, urgent)
+	c.Advance(time.Minute)
+	if got := claim(t, s, 1)[0]; got.ID != urgent.ID {
+		t.Errorf("claimed a job of priority %d before one of -10", got.Priority)
+	}
+	if st := count(t, s); st.Ready != due {
+		t.Errorf("%d are ready, want %d", st.Ready, due)
+	}
+}
+
+// Without a limit of buried jobs a Sweep counts none; with one it stops where
+// the limit is reached.
+func TestBuriedLimits(t *testing.T) {
+	c := newClock()
+	s := open(t, &sqlite.Options{Clock: c.Now, Synchronous: sqlite.Off})
+	var ids []pawl.ID
+	for i := range 30 {
+		r := request(func(r *pawl.Request) {
+			if i%3 == 0 {
+				r.UniqueKey, r.UniqueMode, r.UniqueWindow = r.ID.String(), pawl.UniqueUntilWindow, time.Hour
+			}
+		})
+		ids = append(ids, enqueue(t, s, r)[0].ID)
+		settle(t, s, pawl.Outcome{Ref: claim(t, s, 1)[0].Ref, Verb: pawl.Bury})
+		c.Advance(time.Second)
+	}
+	purge := func(spec pawl.SweepSpec, want int) {
+		t.Helper()
+		sw, err := s.Sweep(t.Context(), spec)
+		if err != nil || sw.Purged != want {
+			t.Errorf("purged %d, want %d (%v)", sw.Purged, want, err)
+		}
+	}
+	purge(pawl.SweepSpec{Limit: 100, MaxBuried: 30}, 0)
+	purge(pawl.SweepSpec{Limit: 4, MaxBuried: 15}, 4)   // 1, 2, 4, 5
+	purge(pawl.SweepSpec{Limit: 100, MaxBuried: 15}, 6) // 7, 8, 10, 11, 13, 14; windows keep the others
+	purge(pawl.SweepSpec{Limit: 100, MaxBuried: 15}, 0)
+	purge(pawl.SweepSpec{Limit: 100, BuriedRetention: time.Minute}, 0)
+	if get(t, s, ids[15]) == nil || get(t, s, ids[14]) != nil {
+		t.Error("want the newest 15 kept and what is older gone")
+	}
+}

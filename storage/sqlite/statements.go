@@ -32,8 +32,9 @@ type statements struct {
 	// blobs
 	savePayload, dropPayload, setPayload, saveResult, dropResult, setResult, addFailure, trimFailures *statement
 	// sweeps
-	promoteAll, expiredLeases, purge, oldBuried, excessBuried, countBuried *statement
-	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge         *statement
+	promoteAll, expiredLeases, purge                               *statement
+	oldBuried, excessBuried, buriedQueues                          *statement
+	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge *statement
 	// reads
 	full, payload, result, failures                       *statement
 	count, countReady, retrying, nextQueue, page, running *statement
@@ -240,15 +241,17 @@ func (q *statements) sweeps() {
 		SELECT seq FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 5 AND queue = ?1 AND rank = 0 AND at <= ?2 AND (umode <> 2 OR at + uwindow <= ?3)
 		ORDER BY at, seq LIMIT ?4`)
+	// Those not among the newest, which is as far as it counts.
 	q.excessBuried = q.add(`-- pawl_job_place
-		SELECT seq FROM (
-			SELECT seq, umode, at + uwindow AS until FROM pawl_job INDEXED BY pawl_job_place
-			WHERE state = 5 AND queue = ?1 AND rank = 0 ORDER BY at, seq LIMIT ?2)
-		WHERE umode <> 2 OR until <= ?3 LIMIT ?4`)
-	q.countBuried = q.add(`-- pawl_job_place
+		SELECT seq FROM pawl_job INDEXED BY pawl_job_place
+		WHERE state = 5 AND queue = ?1 AND rank = 0 AND (umode <> 2 OR at + uwindow <= ?3)
+			AND (at, seq) <= (
+				SELECT at, seq FROM pawl_job INDEXED BY pawl_job_place
+				WHERE state = 5 AND queue = ?1 AND rank = 0 ORDER BY at DESC, seq DESC LIMIT 1 OFFSET ?2)
+		ORDER BY at, seq LIMIT ?4`)
+	q.buriedQueues = q.add(`-- pawl_job_place
 		` + queuesOf("5") + `
-		SELECT q.name, (SELECT count(*) FROM pawl_job INDEXED BY pawl_job_place WHERE state = 5 AND queue = q.name)
-		FROM q WHERE q.name IS NOT NULL`)
+		SELECT name FROM q WHERE name IS NOT NULL`)
 	q.nextScheduledAny = q.next("1")
 	q.nextLease = q.next("3")
 	q.nextBuried = q.next("5")

@@ -113,7 +113,7 @@ func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
 		return 0, err
 	}
 	if spec.BuriedRetention > 0 || spec.MaxBuried > 0 {
-		queues, err := b.buriedQueues()
+		queues, err := column[string](b.ctx, b.run, b.q.buriedQueues)
 		if err != nil {
 			return 0, err
 		}
@@ -133,42 +133,19 @@ func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
 	return len(seqs), nil
 }
 
-// queueCount is a queue and the number of its buried jobs.
-type queueCount struct {
-	queue string
-	n     int
-}
-
-func (b *batch) buriedQueues() ([]queueCount, error) {
-	rows, err := b.run.query(b.ctx, b.q.countBuried)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []queueCount
-	for rows.Next() {
-		var c queueCount
-		if err := rows.Scan(&c.queue, &c.n); err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-	return all, rows.Err()
-}
-
 // oldBuried finds up to limit buried jobs of a queue that are too old or too
 // many.
-func (b *batch) oldBuried(q queueCount, spec pawl.SweepSpec, limit int) ([]int64, error) {
+func (b *batch) oldBuried(queue string, spec pawl.SweepSpec, limit int) ([]int64, error) {
 	var old, many []int64
 	var err error
 	if spec.BuriedRetention > 0 && limit > 0 {
 		before := b.now - microseconds(spec.BuriedRetention)
-		if old, err = column[int64](b.ctx, b.run, b.q.oldBuried, q.queue, before, b.now, limit); err != nil {
+		if old, err = column[int64](b.ctx, b.run, b.q.oldBuried, queue, before, b.now, limit); err != nil {
 			return nil, err
 		}
 	}
-	if n := q.n - spec.MaxBuried; spec.MaxBuried > 0 && n > 0 && limit > 0 {
-		if many, err = column[int64](b.ctx, b.run, b.q.excessBuried, q.queue, n, b.now, limit); err != nil {
+	if spec.MaxBuried > 0 && limit > 0 {
+		if many, err = column[int64](b.ctx, b.run, b.q.excessBuried, queue, spec.MaxBuried, b.now, limit); err != nil {
 			return nil, err
 		}
 	}

@@ -184,21 +184,20 @@ func (m *model) settle(outcomes []pawl.Outcome, now time.Time) (lost []pawl.Ref)
 		ref  pawl.Ref
 		verb pawl.Verb
 	}
-	settled := map[done]bool{} // in this call, also those whose record went
+	settled := map[done]bool{} // in this call
 	for _, o := range outcomes {
 		r, same := m.jobs[o.Ref.ID], done{o.Ref, o.Verb}
 		same.ref.Locator = 0
 		switch {
-		case r == nil && (o.Repeat || settled[same]):
-		case r == nil:
-			lost = append(lost, o.Ref)
-		case r.current(o.Ref):
+		case settled[same], r == nil && o.Repeat:
+		case r != nil && r.current(o.Ref):
 			m.keep(r, r.settle(o, now))
-			settled[same] = true
-		case o.Ref.Fence != 0 && r.lastFence == o.Ref.Fence && r.lastVerb == o.Verb:
+		case r != nil && o.Ref.Fence != 0 && r.lastFence == o.Ref.Fence && r.lastVerb == o.Verb:
 		default:
 			lost = append(lost, o.Ref)
+			continue
 		}
+		settled[same] = true
 	}
 	return lost
 }

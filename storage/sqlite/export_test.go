@@ -1,6 +1,9 @@
 package sqlite
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Hold takes the turn, so that all that come until release share the next
 // commit.
@@ -37,4 +40,15 @@ func InHand(s *Store) bool {
 func Connections(s *Store) int {
 	n := s.writes.Stats().OpenConnections + s.reads.Stats().OpenConnections
 	return n + int(s.opened.Load())
+}
+
+// Steady gives a store with a clock of the test a steady one to compare it
+// with. It is to be called before any other.
+func Steady(s *Store, clock func() time.Duration) { s.steady = clock }
+
+// Refused reports whether the file has been out of reach since the last commit.
+func Refused(s *Store) bool {
+	s.writer.delays.mu.Lock()
+	defer s.writer.delays.mu.Unlock()
+	return !s.writer.delays.from.IsZero()
 }

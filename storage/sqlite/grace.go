@@ -42,6 +42,21 @@ type grace struct {
 	until int64
 }
 
+// minStep is the smallest step of the wall clock that counts, more than it is
+// slewed by between two commits.
+const minStep = 50 * time.Millisecond
+
+// step notes that the clock has moved forward by so much to now, other than by
+// the time that passed: the leases that have ended by that could not be extended.
+// A step back moves a grace with it.
+func (g *grace) step(by, now int64) {
+	if by > 0 {
+		g.add(now-by, now)
+		return
+	}
+	g.from, g.to, g.until = g.from+by, g.to+by, g.until+by
+}
+
 func (g *grace) add(from, to int64) {
 	if from < g.until {
 		from = min(from, g.from)

@@ -137,9 +137,6 @@ func (o *Options) filled() (*Options, error) {
 	if f.PollInterval <= 0 {
 		f.PollInterval = defaultPollInterval
 	}
-	if f.Clock == nil {
-		f.Clock = time.Now
-	}
 	if f.Logger == nil {
 		f.Logger = slog.Default()
 	}
@@ -153,7 +150,8 @@ type Store struct {
 	o      *Options
 	q      *statements
 	own    bool
-	file   string // its path, as SQLite says
+	steady func() time.Duration // a clock that nobody sets; nil with a clock of the caller
+	file   string               // its path, as SQLite says
 	writer *writer
 	watch  watchers
 	turn   turn // of whoever of this process writes
@@ -249,6 +247,11 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 
 func newStore(o *Options) *Store {
 	s := &Store{o: o, q: newStatements(o.Prefix)}
+	if o.Clock == nil {
+		o.Clock = time.Now
+		started := time.Now()
+		s.steady = func() time.Duration { return time.Since(started) }
+	}
 	s.watch.gone = make(chan struct{})
 	s.writer = &writer{s: s, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 	return s

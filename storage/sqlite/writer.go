@@ -90,6 +90,8 @@ type writer struct {
 	changes int64 // total_changes of run, when it is shared
 	timeout int64 // busy_timeout that run came with
 	grace   grace
+	wall    int64 // the clocks at the last commit
+	steady  time.Duration
 	failed  bool // the connection is to be replaced
 	quiet   int  // polls since anything has happened
 }
@@ -352,11 +354,25 @@ func (w *writer) endTurn() {
 
 // began notes what follows from having the write lock.
 func (w *writer) began() {
+	w.watchClock()
 	if from, to := w.delays.clear(); to.Sub(from) >= graceWait {
 		now := w.s.now()
 		w.grace.add(now-time.Since(from).Microseconds(), now-time.Since(to).Microseconds())
 	}
 	w.look()
+}
+
+// watchClock compares the storage's clock with one that no one sets and that
+// stands still while the machine sleeps.
+func (w *writer) watchClock() {
+	if w.s.steady == nil {
+		return
+	}
+	wall, steady := w.s.now(), w.s.steady()
+	if by := wall - w.wall - (steady - w.steady).Microseconds(); w.wall != 0 && max(by, -by) >= minStep.Microseconds() {
+		w.grace.step(by, wall)
+	}
+	w.wall, w.steady = wall, steady
 }
 
 // try runs the requests and commits. errs are the requests' own; err means

@@ -99,7 +99,7 @@ type Options struct {
 
 	// PollInterval is how often the file is asked whether another process, or
 	// a transaction of the program, has changed it, while somebody watches.
-	// One such look takes some microseconds. It is six times as long when
+	// One such look takes some microseconds. It is seven times as long when
 	// nothing has happened for a while. 0 means 2 ms.
 	PollInterval time.Duration
 
@@ -262,6 +262,7 @@ func (s *Store) start(ctx context.Context) error {
 		return explain("open", err)
 	}
 	s.writer.ctx = context.WithoutCancel(ctx)
+	s.writer.log.path = s.file + "-wal"
 	go s.writer.loop() // Close waits for it
 	return nil
 }

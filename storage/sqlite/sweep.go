@@ -205,7 +205,7 @@ const autoVacuumIncremental = 2
 // shrinkWAL empties the write-ahead log after a commit if it has grown large,
 // as it does while a reader is at work for long.
 func (w *writer) shrinkWAL() {
-	info, err := os.Stat(w.s.file + "-wal")
+	info, err := os.Stat(w.log.path)
 	if err != nil || info.Size() < walLimit {
 		return
 	}

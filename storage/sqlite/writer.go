@@ -27,16 +27,10 @@ const (
 	graceWait = 50 * time.Millisecond
 	// connWait is how long it waits for a connection of the pool at a time.
 	connWait = 100 * time.Millisecond
-	// sharedPoll multiplies the poll interval if the pool has no connection
-	// for the writer alone.
-	sharedPoll = 10
 	// writerCache is the page cache of its connection to a file of ours in KiB,
 	// instead of SQLite's 2,000: the ends of all indexes and of the table stay
 	// in memory from commit to commit.
 	writerCache = 16 << 10
-	// quietPolls looks in vain make the interval quietFactor times as long.
-	quietPolls  = 200
-	quietFactor = 6
 )
 
 // class orders the requests of a group: what ends or keeps claims goes first,
@@ -86,6 +80,7 @@ type writer struct {
 
 	// Of the loop alone.
 	run     *prepared
+	log     walFile
 	version int64 // data_version of run
 	changes int64 // total_changes of run, when it is shared
 	timeout int64 // busy_timeout that run came with
@@ -189,40 +184,6 @@ func (w *writer) state() (waiting, closing bool) {
 func (w *writer) waiting() bool {
 	waiting, _ := w.state()
 	return waiting
-}
-
-// sleep waits until something may be to do, and reports whether it is time to
-// look for the changes of others.
-func (w *writer) sleep() bool {
-	if w.stale.Swap(false) {
-		return true
-	}
-	if !w.s.watch.any() {
-		<-w.wake
-		return false
-	}
-	timer := time.NewTimer(w.pollInterval())
-	defer timer.Stop()
-	select {
-	case <-w.wake:
-		return false
-	case <-timer.C:
-		w.quiet++
-		return true
-	}
-}
-
-// pollInterval is the time between two looks; it is longer when nothing has
-// happened for some time, so that an idle process costs little.
-func (w *writer) pollInterval() time.Duration {
-	d := w.s.o.PollInterval
-	if w.s.shared() {
-		d *= sharedPoll
-	}
-	if w.quiet >= quietPolls {
-		d *= quietFactor
-	}
-	return d
 }
 
 // serve writes what waits. The requests are taken when the file is ours, so
@@ -465,37 +426,4 @@ func (w *writer) letGo() {
 	}
 	_ = conn.Close()
 	w.run = nil
-}
-
-// poll looks for changes by others while there is nothing to write.
-func (w *writer) poll() {
-	if !w.s.turn.try() {
-		return // someone of this process is writing and will say so
-	}
-	if w.connect() == nil {
-		w.look()
-	}
-	w.endTurn()
-}
-
-// look tells watchers if another connection has changed the file. SQLite's
-// data_version changes with every commit but the connection's own; if it is
-// shared with the caller, those are told by the number of changes.
-func (w *writer) look() {
-	if !w.s.watch.any() {
-		return
-	}
-	version, err := number(w.ctx, w.run, dataVersion)
-	if err != nil {
-		return // the next statement will tell
-	}
-	changes := w.changes
-	if w.s.shared() {
-		changes, _ = number(w.ctx, w.run, totalChanges)
-	}
-	if version != w.version || changes != w.changes {
-		w.quiet = 0
-		w.version, w.changes = version, changes
-		w.s.watch.send(pawl.Event{Kind: pawl.EventReady})
-	}
 }

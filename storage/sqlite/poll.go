@@ -1,0 +1,123 @@
+package sqlite
+
+import (
+	"os"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// Limits of looking for the changes of others.
+const (
+	// quietPolls looks in vain make the interval quietFactor times as long, so
+	// that an idle process costs little and still starts the jobs of another
+	// within 10 ms in the mean.
+	quietPolls  = 200
+	quietFactor = 7
+	// sharedPoll multiplies the interval if the pool has no connection for the
+	// writer alone.
+	sharedPoll = 10
+	// logSettles is how long after a change of the write-ahead log SQLite is
+	// asked at each look: what was written may become visible later, after it
+	// was synced, and the file's time is coarse.
+	logSettles = time.Second
+	// askAnyway is how often SQLite is asked even if the log seems unchanged,
+	// for file systems that are lazy about its time.
+	askAnyway = time.Second
+)
+
+// sleep waits until something may be to do, and reports whether it is time to
+// look for the changes of others.
+func (w *writer) sleep() bool {
+	if w.stale.Swap(false) {
+		w.log.asked = time.Time{} // whatever the log looks like
+		return true
+	}
+	if !w.s.watch.any() {
+		<-w.wake
+		return false
+	}
+	timer := time.NewTimer(w.pollInterval())
+	defer timer.Stop()
+	select {
+	case <-w.wake:
+		return false
+	case <-timer.C:
+		w.quiet++
+		return true
+	}
+}
+
+// pollInterval is the time between two looks; it is longer when nothing has
+// happened for some time, so that an idle process costs little.
+func (w *writer) pollInterval() time.Duration {
+	d := w.s.o.PollInterval
+	if w.s.shared() {
+		d *= sharedPoll
+	}
+	if w.quiet >= quietPolls {
+		d *= quietFactor
+	}
+	return d
+}
+
+// walFile is the write-ahead log as it was last seen: to look at its size and
+// time costs far less than to ask SQLite.
+type walFile struct {
+	path    string
+	size    int64
+	time    time.Time
+	changed time.Time // when it was first seen so
+	asked   time.Time
+}
+
+// mayHaveChanged reports whether SQLite is to be asked for changes.
+func (f *walFile) mayHaveChanged(now time.Time) bool {
+	if info, err := os.Stat(f.path); err != nil || info.Size() != f.size || !info.ModTime().Equal(f.time) {
+		f.changed = now
+		if err == nil {
+			f.size, f.time = info.Size(), info.ModTime()
+		}
+	}
+	if now.Sub(f.changed) > logSettles && now.Sub(f.asked) < askAnyway {
+		return false
+	}
+	f.asked = now
+	return true
+}
+
+// poll looks for changes by others while there is nothing to write.
+func (w *writer) poll() {
+	if !w.log.mayHaveChanged(time.Now()) {
+		return
+	}
+	if !w.s.turn.try() {
+		return // someone of this process is writing and will say so
+	}
+	if w.connect() == nil {
+		w.look()
+	}
+	w.endTurn()
+}
+
+// look tells watchers if another connection has changed the file. SQLite's
+// data_version changes with every commit but the connection's own; if it is
+// shared with the caller, those are told by the number of changes.
+func (w *writer) look() {
+	if !w.s.watch.any() {
+		return
+	}
+	version, err := number(w.ctx, w.run, dataVersion)
+	if err != nil {
+		return // the next statement will tell
+	}
+	changes := w.changes
+	if w.s.shared() {
+		changes, _ = number(w.ctx, w.run, totalChanges)
+	}
+	if version != w.version || changes != w.changes {
+		w.quiet = 0
+		w.version, w.changes = version, changes
+		w.s.watch.send(pawl.Event{Kind: pawl.EventReady})
+	}
+}

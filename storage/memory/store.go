@@ -10,7 +10,9 @@ import (
 
 // Options are the settings of a [Store].
 type Options struct {
-	// Clock tells the time; nil means [time.Now]. It is called with the store
+	// Clock tells the time; nil means the wall clock, but leases do not end by
+	// its being set, nor by a sleep of the machine: while a job is running, the
+	// store goes by the time that has really passed. It is called with the store
 	// locked, so it must not call the store. Times that differ by less than a
 	// microsecond are the same to the store.
 	Clock func() time.Time
@@ -18,8 +20,9 @@ type Options struct {
 
 // A Store is a storage in memory. All methods may be called concurrently.
 type Store struct {
-	clock func() time.Time
-	done  chan struct{} // closed by Close
+	clock func() time.Time // of the caller, or nil
+	own   *steady          // used instead
+	done  chan struct{}    // closed by Close
 
 	mu     sync.Mutex // guards what follows, and all records
 	closed bool
@@ -48,7 +51,7 @@ var (
 // New returns an empty store. A nil o means the defaults.
 func New(o *Options) *Store {
 	s := &Store{
-		clock:  time.Now,
+		own:    newSteady(system()),
 		done:   make(chan struct{}),
 		queues: make(map[string]*queue),
 		claims: make(map[int64]*claim),
@@ -88,7 +91,12 @@ func (s *Store) lock(ctx context.Context) error {
 }
 
 // now returns the time of the store.
-func (s *Store) now() int64 { return s.clock().UnixMicro() }
+func (s *Store) now() int64 {
+	if s.clock != nil {
+		return s.clock().UnixMicro()
+	}
+	return s.own.now(s.timers[rescueTimer].first().v != nil)
+}
 
 // remember makes r known by its ID.
 func (s *Store) remember(r *record) {

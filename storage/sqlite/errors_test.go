@@ -310,23 +310,45 @@ func TestCloseDrains(t *testing.T) {
 	}
 }
 
-func TestWarnsOfWeakSynchronous(t *testing.T) {
-	var said bytes.Buffer
-	db := sqlDB(t, filepath.Join(t.TempDir(), "jobs.db"), "_pragma=synchronous(NORMAL)")
-	o := &sqlite.Options{Logger: slog.New(slog.NewTextHandler(&said, nil))}
-	for _, want := range []string{"weaker", ""} {
-		said.Reset()
-		s, err := sqlite.New(t.Context(), db, o)
+// New warns of settings that lose commits or make the program's statements
+// fail, and of no others.
+func TestWarnsOfSettings(t *testing.T) {
+	const good = "_txlock=immediate&_pragma=busy_timeout(100)&_pragma=synchronous(FULL)"
+	warnings := []string{"weaker", "busy_timeout is 0", "deferred"}
+	for _, c := range []struct {
+		settings string
+		sync     sqlite.Synchronous
+		conns    int
+		want     string
+	}{
+		{good, sqlite.Full, 0, ""},
+		{good, sqlite.Full, 1, ""},
+		{strings.Replace(good, "FULL", "NORMAL", 1), sqlite.Full, 0, "weaker"},
+		{strings.Replace(good, "FULL", "NORMAL", 1), sqlite.Normal, 0, ""},
+		{strings.Replace(good, "100", "0", 1), sqlite.Full, 0, "busy_timeout is 0"},
+		{strings.Replace(good, "immediate", "deferred", 1), sqlite.Full, 0, "deferred"},
+	} {
+		var said bytes.Buffer
+		db := sqlDB(t, filepath.Join(t.TempDir(), "jobs.db"), c.settings)
+		db.SetMaxOpenConns(c.conns)
+		s, err := sqlite.New(t.Context(), db, &sqlite.Options{
+			Synchronous: c.sync, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if got := said.String(); strings.Contains(got, "weaker") != (want != "") {
-			t.Errorf("logged %q, want %q in it", got, want)
+		for _, w := range warnings {
+			if got := strings.Contains(said.String(), w); got != (w == c.want) {
+				t.Errorf("%s: logged %q, want %q in it", c.settings, said.String(), c.want)
+			}
 		}
-		o.Synchronous = sqlite.Normal
+		var timeout string
+		if err := db.QueryRow("PRAGMA busy_timeout").Scan(&timeout); err != nil || !strings.Contains(c.settings, "busy_timeout("+timeout+")") {
+			t.Errorf("a connection came back with busy_timeout %s, %v", timeout, err)
+		}
 	}
 }
 

@@ -48,3 +48,32 @@ func ExampleStore_InTx() {
 	fmt.Println(stats[0].Queue, stats[0].Ready, err)
 	// Output: default 1 <nil>
 }
+
+// A program that has a database already, opened with the settings that its own
+// statements need beside a Store.
+func ExampleNew() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "pawl")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	const settings = "?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)"
+	db, err := sql.Open("sqlite", "file:"+filepath.ToSlash(filepath.Join(dir, "app.db"))+settings)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer db.Close()
+	store, err := sqlite.New(ctx, db, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer store.Close()
+
+	receipt, err := pawl.New(store, nil).Enqueue(ctx, &pawl.Request{Kind: "welcome"})
+	fmt.Println(receipt.Status, err)
+	// Output: stored <nil>
+}

@@ -3,6 +3,8 @@ package sqlite_test
 import (
 	"bufio"
 	"context"
+	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +28,7 @@ func helperMain(m *testing.M) {
 		os.Exit(m.Run())
 	}
 	helpers := map[string]func(context.Context, string) error{
-		"drain": helperDrain, "migrate": helperMigrate, "enqueue": helperEnqueue,
+		"drain": helperDrain, "migrate": helperMigrate, "enqueue": helperEnqueue, "hold": helperHold,
 	}
 	if err := helpers[role](context.Background(), path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -38,7 +40,15 @@ func helperMain(m *testing.M) {
 // helper starts a process; its output comes line by line.
 func helper(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
+	return helperWith(t, nil, role, path)
+}
+
+func helperWith(t *testing.T, in *os.File, role, path string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
+	if in != nil {
+		cmd.Stdin = in
+	}
 	cmd.Env = append(os.Environ(), helperEnv+"="+role+" "+path)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -53,6 +63,17 @@ func helper(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
 		_ = cmd.Wait()
 	})
 	return cmd, bufio.NewScanner(out)
+}
+
+// holder starts a process that holds the file until it is killed.
+func holder(t *testing.T, path string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	in, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(in.Close(), w.Close()) })
+	return helperWith(t, in, "hold", path)
 }
 
 // helperDrain runs all jobs of the file, and says which.
@@ -107,6 +128,23 @@ func helperEnqueue(ctx context.Context, path string) error {
 		}
 	}
 	return nil
+}
+
+// helperHold begins to write and does not end.
+func helperHold(ctx context.Context, path string) error {
+	s, err := sqlite.Open(ctx, path, &sqlite.Options{Synchronous: sqlite.Off})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return s.InTx(ctx, func(_ *sql.Tx, w pawl.Writer) error {
+		if _, err := w.Enqueue(ctx, requests(1)); err != nil {
+			return err
+		}
+		fmt.Println("held")
+		_, err := io.Copy(io.Discard, os.Stdin)
+		return err
+	})
 }
 
 func TestTenProcessesMigrateAtOnce(t *testing.T) {

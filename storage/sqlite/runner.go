@@ -140,7 +140,6 @@ var (
 	savepointEnd   = &statement{"RELEASE pawl"}
 
 	busyTimeout    = &statement{"PRAGMA busy_timeout"}
-	noBusyTimeout  = &statement{"PRAGMA busy_timeout = 0"}
 	dataVersion    = &statement{"PRAGMA data_version"}
 	totalChanges   = &statement{"SELECT total_changes()"}
 	journalMode    = &statement{"PRAGMA journal_mode"}

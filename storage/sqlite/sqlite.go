@@ -16,17 +16,35 @@
 //
 // # One writer at a time
 //
-// SQLite lets one transaction write at a time, over all processes. The Store
-// waits for its turn until the context of the call ends, and takes it fairly;
-// "database is locked" never comes out of its own methods. But a transaction of
-// the program that has written and stays open delays everything: no job is
-// enqueued, claimed, extended or settled meanwhile. Keep such transactions
-// short, and do slow work before they begin. Leases that end while the file is
-// locked, or soon after, get a grace of the lease's length, at most 10 s, so
-// that their heartbeat can come through.
+// SQLite lets one transaction write at a time, over all processes. In this
+// process all who want to write stand in one line, in order of arrival: the
+// calls of the Store, which share a turn, [Store.InTx], and what the program
+// does through [Store.DB]. Among processes each asks again every now and then
+// until it has the lock. A call waits until its context ends; "database is
+// locked" never comes out of the Store's own methods.
 //
-// Readers ([Store.Get], [Store.List], [Store.Count]) are never blocked and block
-// nobody.
+// But a transaction that has written and stays open delays everything: no job
+// is enqueued, claimed, extended or settled meanwhile. Keep such transactions
+// short, and do slow work before they begin. The same goes for a process that is
+// stopped (by a debugger, SIGSTOP or a frozen container) in the middle of a
+// commit: SQLite can't take the lock from it, so the writing of all processes
+// waits until it goes on or ends. Nothing else is held up: calls give up
+// when their contexts end, reads go on, and if the process is killed its lock is
+// free at once and what it had not committed is gone.
+//
+// A lease that ends while this process can't write, or soon after, lasts longer
+// by its length, at most 10 s, so that its heartbeat can come through. A Store
+// that has not tried to write meanwhile does not know of it, and may give
+// such a lease away. The same grace have leases that end by a step of the
+// wall clock or while the machine sleeps.
+//
+// Reads ([Store.Get], [Store.List], [Store.Count]) see the file as it is at one
+// moment. They are never blocked and block nobody.
+//
+// # Order
+//
+// Claims come in exact order, unless more than 10,000 scheduled jobs of the
+// asked queues have become due since the last claim or sweep.
 package sqlite
 
 import (
@@ -226,12 +244,30 @@ func dsn(path string, sync Synchronous) string {
 }
 
 // New uses a database that the program has opened, and puts it in WAL mode if
-// it is not. The Store keeps one connection for itself while it is open; if
-// the pool has only one, it takes and gives back that one for each commit.
-// Close leaves db open.
+// it is not. Close leaves db open.
 //
-// The driver mattn/go-sqlite3 does not sync each commit unless told to: open
-// its databases with "_sync=2", or expect only [Normal].
+// [Store.InTx] is the way to write to the program's tables and enqueue or settle
+// in one transaction: it takes its turn among all writers of the Store.
+// Transactions and statements that the program runs on db by itself do not:
+// they wait as the driver's settings say, and fail with "database is locked" if
+// that is not long enough, or at once with the drivers' defaults in some cases.
+// So open the file like this with modernc.org/sqlite:
+//
+//	sql.Open("sqlite", "file:app.db?_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)")
+//
+// and like this with github.com/mattn/go-sqlite3, which syncs no commit unless
+// told to:
+//
+//	sql.Open("sqlite3", "file:app.db?_txlock=immediate&_busy_timeout=10000&_sync=2")
+//
+// _txlock makes transactions take the write lock when they begin; those that
+// begin by reading and write later can fail whatever the timeout. New logs a
+// warning of each of the three settings that it finds missing.
+//
+// The Store keeps one connection of the pool for itself while it is open; if
+// the pool has only one, it takes and gives back that one for each commit. Reads
+// take one more for as long as they last. So a program must not call the Store's
+// reads while it holds all other connections.
 func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 	f, err := o.filled()
 	if err != nil {
@@ -292,17 +328,7 @@ func (s *Store) setUp(ctx context.Context) error {
 	if s.file, err = fileOf(ctx, run); err != nil {
 		return err
 	}
-	return s.checkSynchronous(ctx, run)
-}
-
-// checkSynchronous warns of a setting that is weaker than what was asked for.
-func (s *Store) checkSynchronous(ctx context.Context, run reader) error {
-	level, err := number(ctx, run, synchronous)
-	if err == nil && int(level) < s.o.Synchronous.level() {
-		s.o.Logger.WarnContext(ctx, "pawl/sqlite: synchronous is weaker than expected: a loss of power can undo commits",
-			"have", level, "want", s.o.Synchronous.level(), "file", s.file)
-	}
-	return err
+	return s.checkSettings(ctx, run)
 }
 
 // checkWritable asks for the write lock once. A file that is busy is no reason
@@ -347,11 +373,14 @@ func untilFree(ctx context.Context, f func() error) error {
 	}
 }
 
-// DB returns the database that the Store works on. If it was made by Open, it
-// is for the program's own tables in the same file: transactions begun on it
-// may write at once (BEGIN IMMEDIATE) and take turns with the Store, and
-// statements outside of one wait for the file too, both until their context
-// ends. It is closed with the Store.
+// DB returns the database that New was given. If the Store was made by Open, it
+// is a pool of its own for the program's tables in the same file, closed with
+// the Store: transactions begun on it may write at once (BEGIN IMMEDIATE) and
+// take turns with the Store, and statements outside of one wait for the file
+// too, both until their context ends. Of a text of several statements each waits
+// by itself, at most 10 s, and those before one that fails have been run; use
+// a transaction for all or nothing. Only one transaction of a process can
+// write: who has one open and waits for another waits in vain.
 func (s *Store) DB() *sql.DB { return s.db }
 
 // shared reports whether the pool has no connection for the writer alone.

@@ -406,8 +406,13 @@ func (w *writer) connect() error {
 		return err // it came with no busy_timeout
 	}
 	if w.timeout, err = number(w.ctx, w.run, busyTimeout); err == nil {
-		_, err = number(w.ctx, w.run, noBusyTimeout)
+		err = setBusyTimeout(w.ctx, plain{conn}, 0)
 	}
+	return err
+}
+
+func setBusyTimeout(ctx context.Context, run plain, ms int64) error {
+	_, err := number(ctx, run, &statement{fmt.Sprintf("PRAGMA busy_timeout = %d", ms)})
 	return err
 }
 
@@ -422,7 +427,7 @@ func (w *writer) letGo() {
 	if w.failed {
 		discard(conn)
 	} else {
-		_, _ = conn.ExecContext(w.ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", w.timeout))
+		_ = setBusyTimeout(w.ctx, plain{conn}, w.timeout)
 	}
 	_ = conn.Close()
 	w.run = nil

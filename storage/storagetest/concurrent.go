@@ -47,6 +47,11 @@ func concurrentCases() []testCase {
 			run:  concurrentSweeps,
 		},
 		{
+			name: "reads are of one moment",
+			says: "Get returns each job as it was at one moment, and List too: never a part of it from before a change, or of another job.",
+			run:  concurrentReads,
+		},
+		{
 			name: "everything at once",
 			says: "All methods may be called concurrently: nothing vanishes, and each job ends once.",
 			run:  concurrentAll,

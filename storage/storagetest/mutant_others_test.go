@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -192,6 +193,23 @@ func readMutants() []mutant {
 			}
 			return b
 		}, []string{"rules/get of many", "rules/more IDs than jobs"}},
+		{"get returns the payload of another job", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			var mu sync.Mutex
+			var last []byte
+			b.get = func(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.Job, error) {
+				jobs, err := s.Get(ctx, queue, ids...)
+				mu.Lock()
+				defer mu.Unlock()
+				for _, j := range jobs {
+					if j != nil {
+						j.Payload, last = last, j.Payload
+					}
+				}
+				return jobs, err
+			}
+			return b
+		}, []string{"concurrent/reads are of one moment"}},
 		{"payloads are always read", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.list = func(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {

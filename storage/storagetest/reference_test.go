@@ -208,6 +208,11 @@ func (s *reference) Change(ctx context.Context, c pawl.Change) ([]pawl.Changed, 
 	}
 	defer s.mu.Unlock()
 	for _, id := range c.IDs {
+		if s.held[id] {
+			return nil, context.DeadlineExceeded // as if it had waited
+		}
+	}
+	for _, id := range c.IDs {
 		if r := s.m.jobs[id]; r != nil && r.State == pawl.Running && c.Verb != pawl.Kick {
 			s.tell(pawl.Event{Kind: pawl.EventEnded, Queue: r.Queue, Ref: r.Ref})
 		}

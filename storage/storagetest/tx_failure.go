@@ -20,6 +20,11 @@ func txFailureCases() []testCase {
 			needs: func(h traits) bool { return h.hasTx() && h.exactDepth() && h.atomicEnqueue() },
 		},
 		{name: "a context that is over in a transaction", says: says, run: txContextOver},
+		{
+			name: "a call that waits for a transaction",
+			says: "All methods return before long after their context ends, also while an open transaction holds what they need.",
+			run:  txWaits,
+		},
 		{name: "a context that ends inside enqueue in a transaction", says: says, run: func(w *world) { txContextEnds(w, txEnqueueMany) }},
 		{name: "a context that ends inside settle in a transaction", says: says, run: func(w *world) { txContextEnds(w, txSettleMany) }},
 	}
@@ -107,6 +112,48 @@ func txContextOver(w *world) {
 		}
 	}
 }
+
+// txWaits makes calls that may have to wait for a transaction, and ends their
+// contexts. Whether they wait, and whether they then fail, is the engine's
+// affair; that they return is not.
+func txWaits(w *world) {
+	w.addN(2, pawl.Request{})
+	jobs := w.claim(2)
+	x := w.begin()
+	x.enqueue(pawl.Request{UniqueKey: "k"})
+	x.settle(pawl.Outcome{Ref: jobs[0].Ref, Verb: pawl.Ack})
+	for name, call := range map[string]func(ctx context.Context) error{
+		"Enqueue": func(ctx context.Context) error {
+			_, err := w.s.Enqueue(ctx, complete(pawl.Request{UniqueKey: "k"}))
+			return err
+		},
+		"Settle": func(ctx context.Context) error {
+			_, err := w.s.Settle(ctx, []pawl.Outcome{{Ref: jobs[0].Ref, Verb: pawl.Nack}})
+			return err
+		},
+		"Claim": func(ctx context.Context) error { _, err := w.s.Claim(ctx, asking(queueA, 1)); return err },
+		"Sweep": func(ctx context.Context) error { _, err := w.s.Sweep(ctx, pawl.SweepSpec{Limit: 10}); return err },
+		"Change": func(ctx context.Context) error {
+			_, err := w.s.Change(ctx, pawl.Change{Verb: pawl.Cancel, Queue: queueA, IDs: []pawl.ID{jobs[0].ID}})
+			return err
+		},
+	} {
+		ctx, cancel := context.WithTimeout(w.ctx, shortWait)
+		began := time.Now()
+		err := call(ctx)
+		cancel()
+		if d := time.Since(began); d > w.patience() {
+			w.Fatalf("%s returned %v (%v) after its context ended", name, d, err)
+		}
+	}
+	w.ok(x.commit())
+	if j := w.job(jobs[0].ID); j.State != pawl.Completed {
+		w.Fatalf("the job that the transaction settled is %v, want completed", j.State)
+	}
+}
+
+// shortWait is how long a call may wait for an open transaction, in real time.
+const shortWait = 50 * time.Millisecond
 
 // A txCall is a call of many parts in a transaction. seen counts the parts that
 // had effect.

@@ -276,6 +276,19 @@ func callMutants() []mutant {
 			}
 			return b
 		}, []string{"watch/ended after cancel", "watch/paused"}},
+		{"events come all at once", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.watch = func(ctx context.Context, f func(pawl.Event)) error {
+				var wg sync.WaitGroup
+				defer wg.Wait()
+				return s.Watch(ctx, func(e pawl.Event) {
+					for range 8 {
+						wg.Go(func() { f(e) })
+					}
+				})
+			}
+			return b
+		}, []string{"watch/events come one at a time"}},
 		{"watch leaves a goroutine", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.watch = func(ctx context.Context, f func(pawl.Event)) error {

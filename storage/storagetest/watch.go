@@ -2,6 +2,9 @@ package storagetest
 
 import (
 	"context"
+	"fmt"
+	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -40,6 +43,11 @@ func watchCases() []testCase {
 				w.awaits(other, pawl.EventReady, func() pawl.Ref { w.add(pawl.Request{}); return pawl.Ref{} })
 			},
 			needs: func(h traits) bool { return h.watches && h.reopens() },
+		},
+		{
+			name: "events come one at a time",
+			says: "Watch calls f from one goroutine at a time, however many callers make events.",
+			run:  watchOneAtATime,
 		},
 		{
 			name: "watch ends with its context", alone: true,
@@ -117,6 +125,8 @@ type watch struct {
 	events chan pawl.Event
 	ended  chan error
 	cancel context.CancelFunc
+
+	inside, overlaps atomic.Int64 // calls of f
 }
 
 // watching starts to watch s and waits until events arrive: it makes probe
@@ -128,13 +138,18 @@ func (w *world) watching(s pawl.Storage) *watch {
 		w.Fatalf("the storage opened first is a Watcher, this handle is not")
 	}
 	ctx, cancel := context.WithCancel(w.ctx)
-	v := &watch{make(chan pawl.Event, 1000), make(chan error, 1), cancel}
+	v := &watch{events: make(chan pawl.Event, 1000), ended: make(chan error, 1), cancel: cancel}
 	go func() {
 		v.ended <- watcher.Watch(ctx, func(e pawl.Event) {
+			if v.inside.Add(1) > 1 {
+				v.overlaps.Add(1)
+			}
+			runtime.Gosched() // so that another call, if there can be one, comes between
 			select {
 			case v.events <- e:
 			default: // the case reads too slowly to need this one
 			}
+			v.inside.Add(-1)
 		})
 	}()
 	w.Cleanup(func() {
@@ -204,6 +219,24 @@ func (w *world) awaits(s pawl.Storage, kind pawl.EventKind, f func() pawl.Ref) {
 		case <-end:
 			w.Fatalf("the event did not arrive within %v", w.patience())
 		}
+	}
+}
+
+// watchOneAtATime makes events on many goroutines at once.
+func watchOneAtATime(w *world) {
+	const callers, each = 4, 25
+	v := w.watching(w.s)
+	w.together(callers, func(i int, s pawl.Storage) error {
+		for range each {
+			if _, err := s.Enqueue(w.ctx, complete(pawl.Request{Queue: fmt.Sprint("q", i)})); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	v.drain()
+	if v.overlaps.Load() > 0 {
+		w.Fatalf("f was called while another call of it had not returned")
 	}
 }
 

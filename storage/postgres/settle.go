@@ -148,22 +148,26 @@ func (st *settlement) with(places []int, status int) (found []int) {
 
 // lost lists the claims that were not current.
 func (st *settlement) lost() (refs []pawl.Ref) {
-	for i, status := range st.status {
-		o := &st.outcomes[i]
-		if status == statusLost || status == statusMissing && !o.Repeat && !st.removed(i) {
-			refs = append(refs, o.Ref)
+	for i := range st.outcomes {
+		if st.isLost(i) && !st.againInCall(i) {
+			refs = append(refs, st.outcomes[i].Ref)
 		}
 	}
 	return refs
 }
 
-// removed reports whether the same outcome earlier in the call was done, and
-// so removed the record.
-func (st *settlement) removed(i int) bool {
+func (st *settlement) isLost(i int) bool {
+	return st.status[i] == statusLost || st.status[i] == statusMissing && !st.outcomes[i].Repeat
+}
+
+// againInCall reports whether the same outcome earlier in the call was success:
+// what came after it may have removed the record, or ended another claim.
+func (st *settlement) againInCall(i int) bool {
 	o := &st.outcomes[i]
 	for k := range i {
 		p := &st.outcomes[k]
-		if st.status[k] == 0 && p.Verb == o.Verb && p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence {
+		same := p.Verb == o.Verb && p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence
+		if same && st.status[k] != statusLocked && !st.isLost(k) {
 			return true
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/goleak"
 
@@ -33,9 +35,10 @@ func TestStorage(t *testing.T) {
 // harness runs the contract in schemas of our own.
 func harness(t testing.TB) storagetest.Harness {
 	pool := openPool(t, testserver.Postgres(t), 20)
+	used := &used{pool: pool}
 	return storagetest.Harness{
 		Open: func(t testing.TB, clock func() time.Time) pawl.Storage {
-			return open(t, pool, &postgres.Options{Schema: newSchema(t, pool), Clock: clock})
+			return open(t, pool, &postgres.Options{Schema: used.take(t), Clock: clock})
 		},
 		Reopen: func(t testing.TB, s pawl.Storage, clock func() time.Time) pawl.Storage {
 			return open(t, pool, &postgres.Options{Schema: s.(*postgres.Store).Schema(), Clock: clock})
@@ -52,13 +55,59 @@ func openPool(t testing.TB, server *testserver.PostgresServer, n int) *pgxpool.P
 		t.Fatal(err)
 	}
 	config.MaxConns = int32(n)
-	config.ConnConfig.StatementCacheCapacity = 100 // each schema has statements of its own
+	config.ConnConfig.StatementCacheCapacity = 1000 // each schema has statements of its own
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
 	return pool
+}
+
+// used are schemas that are emptied and used again: there are hundreds of cases,
+// and to make the tables takes longer than most of them.
+type used struct {
+	pool *pgxpool.Pool
+
+	mu   sync.Mutex
+	free []string
+}
+
+// take returns an empty schema, with or without tables, for one test.
+func (u *used) take(t testing.TB) string {
+	t.Helper()
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	n := len(u.free) - 1
+	if n < 0 {
+		return u.make(t)
+	}
+	name := u.free[n]
+	u.free = u.free[:n]
+	t.Cleanup(func() { u.giveBack(t, name) })
+	return name
+}
+
+func (u *used) make(t testing.TB) string {
+	t.Helper()
+	name := fmt.Sprintf("test_%d", schemas.Add(1))
+	if _, err := u.pool.Exec(context.Background(), "CREATE SCHEMA "+name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { u.giveBack(t, name) })
+	return name
+}
+
+func (u *used) giveBack(t testing.TB, name string) {
+	t.Helper()
+	tables := name + ".pawl_job, " + name + ".pawl_lease, " + name + ".pawl_queue"
+	if _, err := u.pool.Exec(context.Background(), "TRUNCATE "+tables, pgx.QueryExecModeSimpleProtocol); err != nil {
+		t.Error(err)
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.free = append(u.free, name)
 }
 
 var schemas atomic.Int64

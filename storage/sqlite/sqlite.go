@@ -386,9 +386,6 @@ func (s *Store) DB() *sql.DB { return s.db }
 // shared reports whether the pool has no connection for the writer alone.
 func (s *Store) shared() bool { return !s.own && s.db.Stats().MaxOpenConnections == 1 }
 
-// lookSoon makes the writer look for the changes of a transaction.
-func (s *Store) lookSoon() { s.writer.lookSoon() }
-
 // now is the storage's clock in microseconds.
 func (s *Store) now() int64 { return s.o.Clock().UnixMicro() }
 

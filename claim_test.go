@@ -27,8 +27,8 @@ func TestClaimWaits(t *testing.T) {
 			got <- j
 		}()
 		synctest.Wait()
-		if stats, _ := q.Stats(t.Context(), pawl.DefaultQueue); len(stats) > 0 && stats[0].Waiting != 1 {
-			t.Errorf("%d claimers wait, want 1", stats[0].Waiting)
+		if stats, _ := q.Stats(t.Context(), pawl.DefaultQueue); len(stats) != 1 || stats[0].Waiting != 1 {
+			t.Errorf("stats %+v, want 1 claimer waiting", stats)
 		}
 		id := enqueue(t, q, &pawl.Request{Delay: 10 * time.Minute})
 		if j := <-got; j.ID != id {

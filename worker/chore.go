@@ -76,8 +76,15 @@ func (p *Pool) endChores() {
 func (p *Pool) guard(hook func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.log.Error("worker: hook panicked", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			p.logPanic(v, string(debug.Stack()))
 		}
 	}()
 	hook()
+}
+
+// logPanic logs the panic of a hook. The logger itself may be what panics, and
+// then there is nowhere to tell it.
+func (p *Pool) logPanic(v any, stack string) {
+	defer func() { _ = recover() }()
+	p.log.Error("worker: hook panicked", "panic", fmt.Sprint(v), "stack", stack)
 }

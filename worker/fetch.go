@@ -230,7 +230,9 @@ func (f *fetcher) handBack(ctx context.Context) {
 	defer cancel()
 	c, err := f.p.q.ClaimBatch(ctx, *f.pending)
 	if err != nil {
-		f.p.log.Warn("worker: claim of unknown outcome is left to its lease", "err", err)
+		f.p.mu.Lock()
+		f.p.logLater(slog.LevelWarn, "worker: claim of unknown outcome is left to its lease", "err", err)
+		f.p.mu.Unlock()
 		return
 	}
 	f.p.takeIn(c, *f.pending, f.p.now())

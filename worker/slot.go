@@ -223,7 +223,8 @@ func (p *Pool) judgeError(r *run, err error) {
 	if abandoned {
 		return // its outcome, if any, was told when it was given up
 	}
-	if cause != nil && ofContext(err, cause) {
+	ended, err := ofContext(err, cause)
+	if ended {
 		switch {
 		case errors.Is(cause, pawl.ErrLost):
 			p.mu.Lock()
@@ -240,9 +241,24 @@ func (p *Pool) judgeError(r *run, err error) {
 	p.fail(r, err)
 }
 
-// ofContext reports whether err is what the context's end brought about.
-func ofContext(err, cause error) bool {
-	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cause)
+// ofContext reports whether err is what the context's end brought about, if it
+// had one. It returns err, or what is to take its place if its methods panic.
+func ofContext(err, cause error) (ended bool, failure error) {
+	if cause == nil {
+		return false, err
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			ended, failure = false, judgePanic(v)
+		}
+	}()
+	ended = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cause)
+	return ended, err
+}
+
+// judgePanic is the failure whose judgement panicked with v.
+func judgePanic(v any) *panicError {
+	return &panicError{text: fmt.Sprintf("panic while the failure was judged: %v", v), stack: debug.Stack()}
 }
 
 // fail makes err the outcome of r and tells the kind.
@@ -266,8 +282,8 @@ func outcomeOf(ref pawl.Ref, j *pawl.Job, k *kind, err error) (o pawl.Outcome) {
 	defer func() {
 		if v := recover(); v != nil {
 			o = pawl.Outcome{Verb: pawl.Nack, Delay: pawl.Exponential{}.Delay(j.Attempt, nil)}
-			o.Error = fmt.Sprintf("panic while the failure was judged: %v", v)
-			o.Stack = string(debug.Stack())
+			failure := judgePanic(v)
+			o.Error, o.Stack = failure.text, string(failure.stack)
 		}
 		o.Ref = ref // whatever the handler has done to its job
 	}()

@@ -89,7 +89,9 @@ func (p *Pool) tellBuried(ctx context.Context, refs []pawl.Ref) {
 		for chunk := range slices.Chunk(ids, tellChunk) {
 			jobs, err := p.q.Storage().Get(ctx, queue, chunk...)
 			if err != nil {
-				p.log.Error("worker: jobs buried, their workers died, but their kinds could not be told", "jobs", left, "err", err)
+				p.mu.Lock()
+				p.logLater(slog.LevelError, "worker: jobs buried, their workers died, but their kinds could not be told", "jobs", left, "err", err)
+				p.mu.Unlock()
 				return
 			}
 			left -= len(chunk)

@@ -180,7 +180,9 @@ func (b *batch) claimedBy(spec pawl.ClaimSpec) ([]*pawl.Job, error) {
 			if err != nil {
 				return nil, err
 			}
-			jobs = append(jobs, j)
+			if j != nil { // or its row is damaged
+				jobs = append(jobs, j)
+			}
 		}
 	}
 	return jobs, nil

@@ -16,7 +16,9 @@ var (
 	// not stored, nothing else is lost, and calls succeed again when there is
 	// room.
 	ErrDiskFull = errors.New("pawl/sqlite: disk is full")
-	// ErrReadOnly means that the file, or its folder, can't be written.
+	// ErrReadOnly means that the file can't be written. A folder in which SQLite
+	// can't make its files is told by a text only: it has the same code for
+	// that as for too many open files.
 	ErrReadOnly = errors.New("pawl/sqlite: file is read-only")
 	// ErrNotDatabase means that the file is something else, or damaged.
 	ErrNotDatabase = errors.New("pawl/sqlite: not a database")
@@ -39,6 +41,7 @@ const (
 	codeCantOpen     = 14
 	codeNotADB       = 26
 	codeBusySnapshot = codeBusy | 2<<8
+	codeShmSize      = codeIO | 19<<8
 	primaryCode      = 0xff
 )
 
@@ -111,6 +114,9 @@ func explain(what string, err error) error {
 		errors.Is(err, pawl.ErrSchema) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
+	if extendedCode(err) == codeShmSize { // the -shm file could not grow
+		return fmt.Errorf("%s: %w: %w", what, ErrDiskFull, err)
+	}
 	switch code(err) {
 	case codeFull:
 		return fmt.Errorf("%s: %w: %w", what, ErrDiskFull, err)
@@ -118,6 +124,9 @@ func explain(what string, err error) error {
 		return fmt.Errorf("%s: %w: %w", what, ErrReadOnly, err)
 	case codeNotADB, codeCorrupt:
 		return fmt.Errorf("%s: %w: %w", what, ErrNotDatabase, err)
+	case codeCantOpen:
+		return fmt.Errorf("pawl/sqlite: %s: the file, or its -wal or -shm, can't be opened or created; "+
+			"is the folder read-only?: %w", what, err)
 	}
 	return fmt.Errorf("pawl/sqlite: %s: %w", what, err)
 }

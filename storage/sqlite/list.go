@@ -180,17 +180,26 @@ func (l *lister) add(r *record) (full bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		if j == nil { // its row is damaged: the index knows more than the table
+			l.pass(r)
+			return false, nil
+		}
 		if l.bytes += len(j.Payload) + len(j.Result); l.bytes > pawl.MaxPageBytes && len(l.page.Jobs) > 0 {
 			return true, nil
 		}
 		l.page.Jobs = append(l.page.Jobs, j)
 	}
+	l.pass(r)
+	return false, nil
+}
+
+// pass moves the cursor past a row.
+func (l *lister) pass(r *record) {
 	l.scanned++
 	l.at.Rank, l.at.At, l.at.Seq = r.rank, r.at, r.seq
 	if r.state == pawl.Running {
 		l.at.At = r.claimedAt
 	}
-	return false, nil
 }
 
 // job is what the page shows of a row.

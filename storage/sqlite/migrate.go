@@ -118,13 +118,27 @@ func latest(steps fs.FS) (int, error) {
 	return len(names), nil
 }
 
-// schemaVersion reads the version of the schema; 0 if there is none.
+// schemaVersion reads the version of the schema; 0 if there is none. It looks
+// for the jobs first, since another process may be making both tables.
 func schemaVersion(ctx context.Context, run reader, prefix string) (int, error) {
-	n, err := number(ctx, run, hasTable, prefix+"meta")
-	if n == 0 || err != nil {
+	jobs, err := number(ctx, run, hasTable, prefix+"job")
+	if err != nil {
+		return 0, err
+	}
+	meta, err := number(ctx, run, hasTable, prefix+"meta")
+	if err != nil {
+		return 0, err
+	}
+	if meta == 0 {
+		if jobs > 0 {
+			err = fmt.Errorf("pawl/sqlite: table %[1]sjob is there without %[1]smeta: %[2]w", prefix, pawl.ErrSchema)
+		}
 		return 0, err
 	}
 	version, err := number(ctx, run, newStatements(prefix).version)
+	if err == nil && version < 1 {
+		err = fmt.Errorf("pawl/sqlite: table %smeta has no valid version: %w", prefix, pawl.ErrSchema)
+	}
 	return int(version), err
 }
 

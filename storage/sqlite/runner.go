@@ -172,7 +172,10 @@ func (b *batch) storeFence() error {
 	if b.fence == b.storedFence {
 		return nil
 	}
-	_, err := b.run.exec(b.ctx, b.q.setFence, b.fence)
+	n, err := b.exec(b.q.setFence, b.fence)
+	if err == nil && n != 1 {
+		err = fmt.Errorf("pawl/sqlite: the row of %smeta that keeps the fence is gone: %w", b.q.prefix, pawl.ErrSchema)
+	}
 	return err
 }
 

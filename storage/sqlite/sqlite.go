@@ -33,7 +33,9 @@
 // free at once and what it had not committed is gone.
 //
 // A lease that ends while this process can't write, or soon after, lasts longer
-// by its length, at most 10 s, so that its heartbeat can come through. A Store
+// by its length, at most 10 s, so that its heartbeat can come through. (The
+// length of a lease that was extended and is not the job's own is not kept: it
+// counts as long as from the claim to the lease's end.) A Store
 // that has not tried to write meanwhile does not know of it, and may give
 // such a lease away. The same grace have leases that end by a step of the
 // wall clock or while the machine sleeps.
@@ -189,9 +191,11 @@ var (
 	_ pawl.Cycler  = (*Store)(nil)
 )
 
-// Open opens, or creates, the file at path. Its folder must exist. The errors
-// are [ErrNotDatabase], [ErrReadOnly], [ErrNoWAL], [pawl.SchemaError], or
-// fs.ErrNotExist for the folder.
+// Open opens, or creates, the file at path. Its folder must exist. A relative
+// path is that at the time of the call, wherever the program goes later. The
+// errors are [ErrNotDatabase], also for a folder, [ErrReadOnly], [ErrNoWAL],
+// [pawl.ErrSchema], [pawl.ErrInvalid] for the options or a path with a NUL, or
+// fs.ErrNotExist for the folder of the file.
 func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	f, err := o.filled()
 	if err != nil {
@@ -200,8 +204,8 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 	if path == "" || strings.HasPrefix(path, ":memory:") {
 		return nil, fmt.Errorf("pawl/sqlite: open %q: %w: a file is needed", path, ErrNoWAL)
 	}
-	if _, err := os.Stat(filepath.Dir(path)); err != nil {
-		return nil, fmt.Errorf("pawl/sqlite: open: %w", err)
+	if path, err = place(path); err != nil {
+		return nil, err
 	}
 	s := newStore(f)
 	if err := s.openPools(dsn(path, f.Synchronous)); err != nil {
@@ -211,6 +215,25 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 		return nil, errors.Join(err, s.closePools())
 	}
 	return s, nil
+}
+
+// place is the absolute path of a file, whose folder must exist: connections
+// are opened at any time, and the working folder may be another by then.
+func place(path string) (string, error) {
+	if strings.ContainsRune(path, 0) { // SQLite would stop reading there
+		return "", &pawl.InvalidError{Field: "Path", Limit: "without NUL"}
+	}
+	path, err := filepath.Abs(path)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil {
+		return "", fmt.Errorf("pawl/sqlite: open: %w", err)
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		return "", fmt.Errorf("pawl/sqlite: open %q: %w: it is a folder", path, ErrNotDatabase)
+	}
+	return path, nil
 }
 
 // openPools makes the pools of a file of ours. None has a connection yet.

@@ -228,11 +228,14 @@ func (q *statements) sweeps() {
 		RETURNING queue`)
 	// A lease that ended while the write lock was held by another, between ?3
 	// and ?4, or soon after, could not be extended: it gets a heartbeat more.
+	// The length of a lease that was extended is not kept; claimed_at gives the
+	// most it can be, or less than 0 after a step of the clock.
 	q.expiredLeases = q.add(`-- pawl_job_place
 		` + queuesOf("3") + `
 		SELECT ` + recordColumns + ` FROM q CROSS JOIN pawl_job AS j INDEXED BY pawl_job_place
 		WHERE j.state = 3 AND j.queue = q.name AND j.rank = 0 AND j.at <= ?1
-			AND (j.at < ?3 OR ?1 >= ?4 + CASE WHEN j.lease > 0 THEN min(j.lease, ?5) ELSE ?5 END)
+			AND (j.at < ?3 OR ?1 >= ?4 + CASE WHEN j.lease > 0 THEN min(j.lease, ?5)
+				WHEN j.at > j.claimed_at THEN min(j.at - j.claimed_at, ?5) ELSE ?5 END)
 		LIMIT ?2`)
 	q.purge = q.add(`-- pawl_job_purge
 		SELECT seq FROM pawl_job INDEXED BY pawl_job_purge

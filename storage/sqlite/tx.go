@@ -148,7 +148,7 @@ func inTransaction(ctx context.Context, run runner) error {
 // InTx returns the error as it is. It waits for the write lock until ctx ends;
 // f is not called twice. The same cautions as for [Store.SQLTx] apply: f should
 // be short, since everything else waits for it, and must not call the Store's
-// own writing methods, which wait for f.
+// own writing methods, which wait for f, nor Close, which waits for those calls.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
 	if err := s.open(); err != nil {
 		return err
@@ -164,6 +164,9 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 		return err
 	}
 	if err := tx.Commit(); err != nil {
+		if ended := ctx.Err(); ended != nil && errors.Is(err, sql.ErrTxDone) {
+			err = fmt.Errorf("%w: %w", ended, err) // that is why it is over
+		}
 		return explain("commit", err)
 	}
 	s.watch.publish(&batch{now: s.now(), events: w.events})

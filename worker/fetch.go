@@ -93,7 +93,7 @@ func (f *fetcher) holdOff(now instant) time.Duration {
 	switch {
 	case f.outage.tries > 0 && now < f.outage.until:
 		return f.outage.until.sub(now)
-	case len(f.p.chores) > maxChores:
+	case f.p.choresBehind():
 		return choresWait
 	default:
 		return 0

@@ -75,3 +75,96 @@ func TestLoggerMayPanic(t *testing.T) {
 		}
 	})
 }
+
+// Hooks that block hold up a stop no longer than handlers may.
+func TestHooksMayBlock(t *testing.T) {
+	for name, heeds := range map[string]bool{"for ever": false, "until the end of ctx": true} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				release := make(chan struct{})
+				h := kinds{{
+					Name: "k",
+					Run:  func(context.Context, *pawl.Job) ([]byte, error) { return nil, errors.New("e") },
+					OnError: func(ctx context.Context, _ *pawl.Job, _ error) {
+						if <-ctx.Done(); !heeds {
+							<-release
+						}
+					},
+				}}
+				f := start(t, cycling, h, &worker.Options{StopTimeout: 5 * time.Second})
+				f.enqueue(&pawl.Request{})
+				f.enqueue(&pawl.Request{})
+				rest(time.Second)
+				began := time.Now()
+				if err := f.p.Stop(context.Background()); err != nil {
+					t.Error(err)
+				}
+				err := <-f.result
+				var left *worker.StopError
+				switch {
+				case heeds && err != nil:
+					t.Errorf("Run: %v", err)
+				case !heeds && (!errors.As(err, &left) || left.Hooks != 2 || !strings.HasSuffix(left.Error(), "2 calls of hooks left")):
+					t.Errorf("Run: %v, want 2 hooks left", err)
+				}
+				if d := time.Since(began); d > 6*time.Second {
+					t.Errorf("stopped after %v", d)
+				}
+				close(release)
+			})
+		})
+	}
+}
+
+// A hook may stop its pool.
+func TestHookMayStop(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var f *fixture
+		h := kinds{{
+			Name: "k",
+			Run:  func(context.Context, *pawl.Job) ([]byte, error) { return nil, errors.New("e") },
+			OnError: func(ctx context.Context, _ *pawl.Job, _ error) {
+				if err := f.p.Stop(ctx); err != nil || ctx.Err() != nil {
+					t.Errorf("Stop: %v, context: %v", err, ctx.Err())
+				}
+			},
+		}}
+		f = start(t, cycling, h, nil)
+		f.enqueue(&pawl.Request{})
+		began := time.Now()
+		if err := <-f.result; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Errorf("stopped after %v", d)
+		}
+	})
+}
+
+// Jobs kept for hooks that can't keep up are bounded by their payloads.
+func TestHooksHoldOffClaimsByBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		h := kinds{{
+			Name:    "k",
+			Run:     func(context.Context, *pawl.Job) ([]byte, error) { return nil, errors.New("e") },
+			OnError: func(context.Context, *pawl.Job, error) { <-release },
+		}}
+		f := start(t, cycling, h, &worker.Options{Concurrency: 1, Prefetch: 1})
+		payload := make([]byte, 1<<20)
+		const jobs = 100
+		for range jobs {
+			f.enqueue(&pawl.Request{Payload: payload})
+		}
+		rest(time.Second)
+		if n := f.p.Stats().Failed; n < 60 || n > 75 {
+			t.Errorf("%d jobs of 1 MiB failed while hooks wait", n)
+		}
+		close(release)
+		rest(time.Second)
+		if n := f.p.Stats().Failed; n != jobs {
+			t.Errorf("%d jobs failed once hooks went on", n)
+		}
+		f.stop()
+	})
+}

@@ -33,9 +33,12 @@ type Pool struct {
 	base        context.Context // what handlers' contexts derive from: values, no end
 	breakClaims func()          // ends the fetcher's calls
 	settleCtx   context.Context // of settles: ends when the pool gives up
+	hookCtx     context.Context // of hooks: ends shortly before they are given up
 
 	slots    sync.WaitGroup // slots that are not given up
 	finished chan struct{}  // closed when Run has returned
+
+	choresDone chan struct{} // closed when the last chore has been done
 
 	fetchWake, settleWake, beatWake, deadlineWake, choreWake chan struct{} // one pending wake-up each
 
@@ -62,7 +65,9 @@ type Pool struct {
 	replaced     int     // slots that stand in for stuck ones
 	maxStuck     int
 	bad          map[string]instant // what fails, since when
-	chores       []func()           // logs and hooks, see chore
+	chores       []chore            // logs and hooks
+	doing        chore              // the one that runs
+	choreBytes   int                // of the payloads of both
 	choresOver   bool
 	strangers    map[string]bool // kinds without a handler that were logged
 	stats        Stats
@@ -90,6 +95,7 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 		base:         context.Background(),
 		finished:     make(chan struct{}),
 		stopCalled:   make(chan struct{}),
+		choresDone:   make(chan struct{}),
 		fetchWake:    make(chan struct{}, 1),
 		settleWake:   make(chan struct{}, 1),
 		beatWake:     make(chan struct{}, 1),
@@ -169,10 +175,11 @@ var errRunTwice = errors.New("worker: Run called twice")
 // Run claims and runs jobs until ctx ends or Stop is called, then stops: it
 // claims no more, hands back what has not started, and leaves handlers
 // undisturbed for StopTimeout; then it cancels their contexts with ErrStopping
-// and gives those that end soon the time to. It returns nil if all ended and
-// were settled, else a [StopError], and at once an error that matches
-// ErrInvalid if the options are wrong or there are no handlers. Errors of the
-// storage don't end it: it tries again for ever. A pool runs once.
+// and gives those that end soon the time to. Hooks have until then, too. It
+// returns nil if all ended and were settled, else a [StopError], and at once an
+// error that matches ErrInvalid if the options are wrong or there are no
+// handlers. Errors of the storage don't end it: it tries again for ever. A pool
+// runs once.
 func (p *Pool) Run(ctx context.Context) error {
 	if p.err != nil {
 		return p.err
@@ -195,8 +202,14 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer release()
 
 	<-p.stopCalled
+	until := p.now().add(p.opts.StopTimeout + stopGrace)
+	unhook := time.AfterFunc(p.opts.StopTimeout+stopGrace/2, crew.unhook)
+	defer unhook.Stop()
 	left := p.wind()
-	crew.end()
+	left.Hooks = crew.end(until)
+	if left.empty() {
+		return nil
+	}
 	return left
 }
 
@@ -206,9 +219,9 @@ type crew struct {
 	fetching sync.WaitGroup
 	others   sync.WaitGroup
 	settling sync.WaitGroup
-	chores   sync.WaitGroup
 	stop     context.CancelFunc // ends others
 	giveUp   context.CancelFunc // ends calls of the settler
+	unhook   context.CancelFunc // ends the context of hooks
 }
 
 func (p *Pool) begin() *crew {
@@ -217,7 +230,9 @@ func (p *Pool) begin() *crew {
 	settleCtx, giveUp := context.WithCancel(p.base)
 	c.stop, c.giveUp = stop, giveUp
 	p.settleCtx = settleCtx
-	c.chores.Go(func() { p.doChores(&c.chores) })
+	hookCtx, unhook := context.WithCancelCause(context.WithValue(p.base, hookKey{p}, true))
+	p.hookCtx, c.unhook = hookCtx, func() { unhook(ErrStopping) }
+	go p.doChores() // ends with choresDone
 	for _, g := range p.groups {
 		for range g.slots {
 			p.startSlot(g)
@@ -234,16 +249,18 @@ func (p *Pool) begin() *crew {
 	return c
 }
 
-// end waits for all goroutines but those of handlers that refuse to end.
-func (c *crew) end() {
+// end waits for all goroutines but those of handlers and hooks that refuse to
+// end. It returns how many hooks were given up.
+func (c *crew) end(until instant) (hooks int) {
 	c.p.slots.Wait()
 	c.stop()
 	c.giveUp()
 	c.fetching.Wait()
 	c.settling.Wait()
 	c.others.Wait()
-	c.p.endChores()
-	c.chores.Wait()
+	hooks = c.p.endChores(until)
+	c.unhook()
+	return hooks
 }
 
 // wake leaves one wake-up in c.

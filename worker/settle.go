@@ -340,8 +340,7 @@ func (p *Pool) buried(r *run) {
 	p.stats.Buried++
 	p.logLater(slog.LevelWarn, "worker: job buried", append(r.attrs(), "attempt", r.job.Attempt)...)
 	if hook := r.kind.OnBury; hook != nil {
-		job, err := r.job, r.failure
-		p.chore(func() { hook(p.base, job, err) })
+		p.tell(hook, r.job, r.failure)
 	}
 }
 

@@ -272,8 +272,7 @@ func (p *Pool) fail(r *run, err error) {
 	defer p.mu.Unlock()
 	p.logLater(slog.LevelWarn, "worker: job failed", append(r.attrs(), "attempt", r.job.Attempt, "err", r.outcome.Error)...)
 	if r.kind.OnError != nil {
-		job, hook := r.job, r.kind.OnError
-		p.chore(func() { hook(p.base, job, err) })
+		p.tell(r.kind.OnError, r.job, err)
 	}
 }
 

@@ -11,15 +11,16 @@ import (
 )
 
 // Stop asks Run to stop and waits until it has returned, or ctx ends, whose
-// error it returns then. It may be called many times. Called by a handler with
-// the handler's own context (or one derived from it) it does not wait, since
-// Run waits for the handler.
+// error it returns then. It may be called many times. Called by a handler or a
+// hook with its own context (or one derived from it) it does not wait, since
+// Run waits for those.
 func (p *Pool) Stop(ctx context.Context) error {
 	p.requestStop()
 	p.mu.Lock()
 	started := p.started
 	p.mu.Unlock()
-	if c, ok := claimOf(ctx); !started || ok && c.pool == p {
+	c, ok := claimOf(ctx)
+	if !started || ok && c.pool == p || ctx.Value(hookKey{p}) != nil {
 		return nil
 	}
 	select {
@@ -29,6 +30,9 @@ func (p *Pool) Stop(ctx context.Context) error {
 		return ctx.Err()
 	}
 }
+
+// hookKey is what the context of a hook of that pool has a value for.
+type hookKey struct{ p *Pool }
 
 func (p *Pool) requestStop() {
 	p.mu.Lock()
@@ -50,8 +54,8 @@ func (p *Pool) isStopping() bool {
 // cancelled, and outcomes to be settled after StopTimeout.
 const stopGrace = time.Second
 
-// wind brings the pool to rest and returns what could not be, as a StopError.
-func (p *Pool) wind() error {
+// wind brings the pool to rest and returns what could not be.
+func (p *Pool) wind() *StopError {
 	wake(p.fetchWake)
 	unclaim := time.AfterFunc(claimGrace, p.breakClaims)
 	defer unclaim.Stop()
@@ -74,9 +78,6 @@ func (p *Pool) wind() error {
 		g.work.Broadcast()
 	}
 	wake(p.settleWake)
-	if left == nil {
-		return nil
-	}
 	return left
 }
 
@@ -128,19 +129,20 @@ func (p *Pool) leftovers() *StopError {
 			left.Unsettled = append(left.Unsettled, l)
 		}
 	}
-	if len(left.Running)+len(left.Unsettled) == 0 {
-		return nil
-	}
 	return &left
 }
 
 // A StopError lists the claims that a pool could not bring to an end before it
 // stopped. It neither extends nor releases them: their leases end by
-// themselves, and then others run the jobs.
+// themselves, and then others run the jobs. It also counts the calls of hooks
+// that were not made or did not end.
 type StopError struct {
 	Running   []Leftover // handlers that did not end; their goroutines are still there
 	Unsettled []Leftover // handlers that ended, but the storage could not be told
+	Hooks     int        // calls of OnError and OnBury
 }
+
+func (e *StopError) empty() bool { return len(e.Running)+len(e.Unsettled)+e.Hooks == 0 }
 
 // A Leftover is a claim that was left.
 type Leftover struct {
@@ -150,7 +152,8 @@ type Leftover struct {
 
 func (e *StopError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "worker: stopped with %d handlers running and %d jobs unsettled:", len(e.Running), len(e.Unsettled))
+	fmt.Fprintf(&b, "worker: stopped with %d handlers running, %d jobs unsettled and %d calls of hooks left:",
+		len(e.Running), len(e.Unsettled), e.Hooks)
 	const shown = 10 // a log line's worth
 	all := slices.Concat(e.Running, e.Unsettled)
 	for _, l := range all[:min(len(all), shown)] {
@@ -159,5 +162,5 @@ func (e *StopError) Error() string {
 	if len(all) > shown {
 		b.WriteString(" ...")
 	}
-	return strings.TrimSuffix(b.String(), ";")
+	return strings.TrimRight(b.String(), ":;")
 }

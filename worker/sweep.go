@@ -110,7 +110,7 @@ func (p *Pool) buriedByRescue(jobs []*pawl.Job) {
 		}
 		p.logLater(slog.LevelError, "worker: job buried, its workers died", "queue", job.Queue, "kind", job.Kind, "id", job.ID)
 		if kind := cmp.Or(p.kinds[job.Kind], p.fallback); kind != nil && kind.OnBury != nil {
-			p.chore(func() { kind.OnBury(p.base, job, rescueCause(job)) })
+			p.tell(kind.OnBury, job, rescueCause(job))
 		}
 	}
 }

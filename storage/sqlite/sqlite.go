@@ -312,7 +312,7 @@ func newStore(o *Options) *Store {
 		s.steady = func() time.Duration { return time.Since(started) }
 	}
 	s.watch.gone = make(chan struct{})
-	s.writer = &writer{s: s, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	s.writer = &writer{s: s, wake: make(chan struct{}, 1), late: make(chan struct{}), closed: make(chan struct{})}
 	return s
 }
 
@@ -413,7 +413,8 @@ func (s *Store) shared() bool { return !s.own && s.db.Stats().MaxOpenConnections
 func (s *Store) now() int64 { return s.o.Clock().UnixMicro() }
 
 // Close ends the Store after the calls that are under way. Later calls fail
-// with [pawl.ErrClosed].
+// with [pawl.ErrClosed], and so do those under way that can't write within 10 s,
+// because a transaction or another process holds the file.
 func (s *Store) Close() error {
 	var err error
 	s.closing.Do(func() {

@@ -148,7 +148,8 @@ func inTransaction(ctx context.Context, run runner) error {
 // InTx returns the error as it is. It waits for the write lock until ctx ends;
 // f is not called twice. The same cautions as for [Store.SQLTx] apply: f should
 // be short, since everything else waits for it, and must not call the Store's
-// own writing methods, which wait for f, nor Close, which waits for those calls.
+// own writing methods, which wait for f, nor Close, which waits for the calls of
+// others.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
 	if err := s.open(); err != nil {
 		return err

@@ -25,6 +25,10 @@ const (
 	// a grace: heartbeats may have been held up too. A commit of another
 	// process is shorter.
 	graceWait = 50 * time.Millisecond
+	// closeWait is how long calls that were under way when the Store closes
+	// wait for the file: the transaction that has it may be one that was
+	// forgotten, or the one that closes the Store.
+	closeWait = 10 * time.Second
 	// connWait is how long it waits for a connection of the pool at a time.
 	connWait = 100 * time.Millisecond
 	// writerCache is the page cache of its connection to a file of ours in KiB,
@@ -69,6 +73,7 @@ type writer struct {
 	s      *Store
 	ctx    context.Context // never ends: what is begun is brought to its end
 	wake   chan struct{}
+	late   chan struct{} // closed when Close has waited for closeWait
 	closed chan struct{} // closed when the loop has ended
 
 	mu      sync.Mutex
@@ -133,6 +138,7 @@ func (w *writer) giveUp(r *request) bool {
 	}
 	w.queue.Remove(r.place)
 	r.place = nil
+	w.nudge() // it may be the last that waited
 	return true
 }
 
@@ -151,11 +157,14 @@ func (w *writer) nudge() {
 	}
 }
 
-// close lets the loop write what is waiting and waits for its end.
+// close lets the loop write what is waiting, if that can be within closeWait,
+// and waits for its end.
 func (w *writer) close() {
 	w.mu.Lock()
 	w.closing = true
 	w.mu.Unlock()
+	timer := time.AfterFunc(closeWait, func() { close(w.late) })
+	defer timer.Stop()
 	w.nudge()
 	<-w.closed
 }
@@ -190,15 +199,12 @@ func (w *writer) waiting() bool {
 // that all that came until then share the commit, and those whose callers have
 // given up are not among them.
 func (w *writer) serve() {
-	w.takeTurn()
-	err := w.begin(w.waiting)
+	err := w.start(w.waiting)
 	if err == errUnwanted {
-		w.endTurn()
 		return
 	}
 	group := w.take()
 	if err != nil {
-		w.endTurn()
 		finishAll(group, err)
 		return
 	}
@@ -221,19 +227,26 @@ func (w *writer) serve() {
 // own, so that they share no fate.
 func (w *writer) serveEach(group []*request) {
 	for _, r := range group {
-		w.takeTurn()
-		err := w.begin(func() bool { return r.ctx.Err() == nil })
-		if err == errUnwanted {
-			err = r.ctx.Err()
-		} else if err == nil {
-			var own []error
-			if own, err = w.try([]*request{r}); err == nil {
-				err = own[0]
-			}
-		}
-		w.endTurn()
-		r.finish(err)
+		r.finish(w.serveOne(r))
 	}
+}
+
+func (w *writer) serveOne(r *request) error {
+	stop := context.AfterFunc(r.ctx, w.nudge)
+	defer stop()
+	err := w.start(func() bool { return r.ctx.Err() == nil })
+	if err == errUnwanted {
+		return r.ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	defer w.endTurn()
+	errs, err := w.try([]*request{r})
+	if err != nil {
+		return err
+	}
+	return errs[0]
 }
 
 func finishAll(group []*request, err error) {
@@ -265,7 +278,20 @@ func (w *writer) take() (group []*request) {
 // errUnwanted says that nobody waits for the lock any more.
 var errUnwanted = errors.New("pawl/sqlite: nobody waits")
 
-// begin takes the write lock as long as it is wanted.
+// start takes the turn and the write lock, or neither.
+func (w *writer) start(wanted func() bool) error {
+	err := w.takeTurn(wanted)
+	if err != nil {
+		return err
+	}
+	if err = w.begin(wanted); err != nil {
+		w.endTurn()
+	}
+	return err
+}
+
+// begin takes the write lock as long as it is wanted. It fails when Close has
+// waited too long.
 func (w *writer) begin(wanted func() bool) error {
 	var since time.Time
 	for wanted() {
@@ -285,7 +311,12 @@ func (w *writer) begin(wanted func() bool) error {
 			since = time.Now()
 		}
 		w.delays.note(since, time.Now())
-		pause(time.Since(since))
+		select {
+		case <-w.late:
+			return pawl.ErrClosed
+		default:
+			pause(time.Since(since))
+		}
 	}
 	return errUnwanted
 }
@@ -296,14 +327,28 @@ func pause(waited time.Duration) {
 	time.Sleep(d + rand.N(2*d))
 }
 
-// takeTurn waits until no transaction of this process writes.
-func (w *writer) takeTurn() {
+// takeTurn waits until no transaction of this process writes, as long as it is
+// wanted. It fails when Close has waited too long.
+func (w *writer) takeTurn(wanted func() bool) error {
 	if w.s.turn.try() {
-		return
+		return nil
 	}
 	since := time.Now()
-	<-w.s.turn.join().come
-	w.delays.note(since, time.Now())
+	defer func() { w.delays.note(since, time.Now()) }()
+	defer w.nudge() // what it was nudged for may be more
+	k := w.s.turn.join()
+	for wanted() {
+		select {
+		case <-k.come:
+			return nil
+		case <-w.late:
+			w.s.turn.leave(k)
+			return pawl.ErrClosed
+		case <-w.wake:
+		}
+	}
+	w.s.turn.leave(k)
+	return errUnwanted
 }
 
 func (w *writer) endTurn() {

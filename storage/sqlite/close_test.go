@@ -1,0 +1,72 @@
+package sqlite_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/sqlite"
+)
+
+// openUnclosed opens a file for a test that closes the store itself.
+func openUnclosed(t *testing.T) *sqlite.Store {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	s, err := sqlite.Open(t.Context(), path, &sqlite.Options{Synchronous: sqlite.Off})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// A transaction that was forgotten does not keep Close from its end when the
+// calls that waited for it have given up.
+func TestCloseBesideForgottenTransaction(t *testing.T) {
+	s := openUnclosed(t)
+	tx, err := s.DB().BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	result := make(chan error)
+	go func() {
+		_, err := s.Enqueue(ctx, requests(1))
+		result <- err
+	}()
+	waitFor(t, func() bool { return sqlite.InLine(s) == 1 })
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	waitFor(t, func() bool { return sqlite.InLine(s) == 0 })
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = tx.Rollback() // its connection is closed with it
+}
+
+// Calls that have no end of their own do not either.
+func TestCloseInsideInTx(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openUnclosed(t)
+		result := make(chan error, 1)
+		err := s.InTx(t.Context(), func(*sql.Tx, pawl.Writer) error {
+			go func() {
+				_, err := s.Enqueue(t.Context(), requests(1))
+				result <- err
+			}()
+			synctest.Wait()
+			return s.Close()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		if err := <-result; !errors.Is(err, pawl.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
+		}
+	})
+}

@@ -1,10 +1,15 @@
 package worker_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -127,6 +132,75 @@ func BenchmarkLatency(b *testing.B) {
 			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
 		})
 	}
+}
+
+// BenchmarkLatencyAcrossProcesses reports the time from Enqueue's call in this
+// process to the handler's in an idle pool of another, on one SQLite file. The
+// pause before each job lets the other process come to rest:
+//
+//	go test -bench AcrossProcesses -benchtime 30x ./worker
+func BenchmarkLatencyAcrossProcesses(b *testing.B) {
+	file := filepath.Join(b.TempDir(), "jobs.db")
+	s, err := sqlite.Open(b.Context(), file, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	said, stop := process(b, "latency", file)
+	defer stop()
+	q := pawl.New(s, nil)
+	times := make([]time.Duration, 0, b.N)
+	for b.Loop() {
+		time.Sleep(time.Second + rand.N(20*time.Millisecond)) // the pause
+		now := strconv.FormatInt(time.Now().UnixNano(), 10)
+		if _, err := q.Enqueue(b.Context(), &pawl.Request{Kind: "noop", Payload: []byte(now)}); err != nil {
+			b.Fatal(err)
+		}
+		if !said.Scan() {
+			b.Fatal("the other process has ended")
+		}
+		d, err := time.ParseDuration(said.Text())
+		if err != nil {
+			b.Fatal(err)
+		}
+		times = append(times, d)
+	}
+	slices.Sort(times)
+	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+}
+
+// process starts this binary again in a role.
+func process(b *testing.B, role, file string) (said *bufio.Scanner, stop func()) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), envRole+"="+role, envFile+"="+file)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	return bufio.NewScanner(out), func() {
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// tellLatency prints how long ago its payload says that it was enqueued.
+func tellLatency(_ context.Context, j *pawl.Job) error {
+	began, err := strconv.ParseInt(string(j.Payload), 10, 64)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Println(time.Since(time.Unix(0, began)))
+	return err
 }
 
 // BenchmarkIdle reports what share of a core a pool with four empty queues

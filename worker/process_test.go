@@ -54,6 +54,9 @@ func playRole(role, file string) error {
 	case "drain":
 		o.Lease = 5 * time.Second
 		h = worker.Func(record(file))
+	case "latency":
+		o = nil
+		h = worker.Func(tellLatency)
 	case "pause":
 		o.SweepEvery = time.Hour
 		h = worker.Func(tellCause)

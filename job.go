@@ -343,7 +343,8 @@ type Kind struct {
 	Backoff Backoff       // nil means Options.Backoff
 
 	// OnError, if not nil, is called after each failed run, OnBury after a job
-	// was buried, also by a rescue. They must not block for long.
+	// was buried, also by a rescue. They must not block for long: a pool that
+	// stops waits for them no longer than for handlers, and ends ctx.
 	OnError func(ctx context.Context, j *Job, err error)
 	OnBury  func(ctx context.Context, j *Job, err error)
 }

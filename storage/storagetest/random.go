@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -22,7 +23,11 @@ func modelCases() []testCase {
 func randomModel(w *world) {
 	rapid.Check(w, func(t *rapid.T) {
 		scoped(w, func(tb testingTB) {
-			r := newRun(tb, t, w)
+			// The bound is for one sequence, not for all of them: how long
+			// those take is a matter of rapid's flags and of the machine.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), caseTimeout)
+			tb.Cleanup(cancel)
+			r := newRun(ctx, tb, t, w)
 			t.Repeat(r.actions())
 		})
 	})
@@ -46,9 +51,9 @@ var (
 	runKeys   = []string{"", "", "x", "y", "z"}
 )
 
-func newRun(tb testingTB, t *rapid.T, w *world) *run {
+func newRun(ctx context.Context, tb testingTB, t *rapid.T, w *world) *run {
 	clock := NewClock()
-	inner := &world{TB: failing{tb, t}, h: w.h, says: w.says, ctx: w.ctx, clock: clock, s: w.h.Open(tb, clock.Now)}
+	inner := &world{TB: failing{tb, t}, h: w.h, says: w.says, ctx: ctx, clock: clock, s: w.h.Open(tb, clock.Now)}
 	r := &run{pair: &pair{world: inner, m: newModel()}, t: t, home: map[pawl.ID]string{}}
 	r.cycler, _ = pawl.Find[pawl.Cycler](inner.s)
 	return r

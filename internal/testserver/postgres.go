@@ -110,18 +110,31 @@ func NewPostgres(t testing.TB, o *PostgresOptions) *PostgresServer {
 
 func startPostgres(t testing.TB, o *PostgresOptions) *PostgresServer {
 	t.Helper()
+	if postgresBin() == "" {
+		missing(t, "PostgreSQL")
+	}
+	s, err := StartPostgres(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// StartPostgres starts a server for a program that is not a test, which must
+// Stop it.
+func StartPostgres(o *PostgresOptions) (*PostgresServer, error) {
 	bin := postgresBin()
 	if bin == "" {
-		missing(t, "PostgreSQL")
+		return nil, errors.New("testserver: PostgreSQL is not installed")
 	}
 	if o == nil {
 		o = new(PostgresOptions)
 	}
 	s, err := newPostgres(bin, o)
 	if err != nil {
-		t.Fatalf("testserver: %v", err)
+		return nil, fmt.Errorf("testserver: %w", err)
 	}
-	return s
+	return s, nil
 }
 
 // postgresBin finds the folder of the programs: the one that the environment

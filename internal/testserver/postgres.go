@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -212,10 +213,11 @@ func (s *PostgresServer) Dir() string { return s.dir }
 
 // DSN connects as superuser to the named database; empty means "postgres".
 func (s *PostgresServer) DSN(database string) string {
-	if database == "" {
-		database = "postgres"
-	}
-	return fmt.Sprintf("host=%s port=5432 user=postgres dbname=%s sslmode=disable", s.dir, database)
+	return dsn(s.dir, 5432, database)
+}
+
+func dsn(dir string, port int, database string) string {
+	return fmt.Sprintf("host=%s port=%d user=postgres dbname=%s sslmode=disable", dir, port, cmp.Or(database, "postgres"))
 }
 
 // Start starts a server that was stopped or killed, and waits until it takes
@@ -228,7 +230,7 @@ func (s *PostgresServer) Start() error {
 			return err
 		}
 		s.p = p
-		if s.answers(end) {
+		if answers(p, s.DSN(""), end) {
 			return nil
 		}
 		if p.running() {
@@ -244,12 +246,13 @@ func (s *PostgresServer) Start() error {
 const startPoll = 20 * time.Millisecond
 
 // answers waits until the server takes connections, it ends, or time is up.
-func (s *PostgresServer) answers(end time.Time) bool {
-	for s.p.running() && time.Now().Before(end) {
+func answers(p *process, dsn string, end time.Time) bool {
+	for p.running() && time.Now().Before(end) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		conn, err := pgx.Connect(ctx, s.DSN(""))
+		conn, err := pgx.Connect(ctx, dsn)
 		if err == nil {
-			_ = conn.Close(ctx) // it has answered
+			err = conn.Ping(ctx) // a pooler takes connections before it has any
+			_ = conn.Close(ctx)  // it has answered
 		}
 		cancel()
 		if err == nil {
@@ -263,13 +266,16 @@ func (s *PostgresServer) answers(end time.Time) bool {
 // Kill ends the server as a crash does.
 func (s *PostgresServer) Kill() { s.p.kill() }
 
-// Stop ends the server in an orderly way and removes its folder.
-func (s *PostgresServer) Stop() error {
-	var err error
-	if s.p != nil && s.p.running() {
-		if err = s.p.stop(syscall.SIGINT); err != nil {
-			err = fmt.Errorf("testserver: postgres %w", err)
-		}
+// Halt ends the server in an orderly way, and the connections of all clients.
+func (s *PostgresServer) Halt() error {
+	if s.p == nil || !s.p.running() {
+		return nil
 	}
-	return errors.Join(err, os.RemoveAll(s.dir))
+	if err := s.p.stop(syscall.SIGINT); err != nil {
+		return fmt.Errorf("testserver: postgres %w", err)
+	}
+	return nil
 }
+
+// Stop halts the server and removes its folder.
+func (s *PostgresServer) Stop() error { return errors.Join(s.Halt(), os.RemoveAll(s.dir)) }

@@ -7,6 +7,8 @@
 // installed, the test is skipped, or fails if PAWL_REQUIRE_SERVERS is 1.
 // PAWL_POSTGRES_BIN names the folder of PostgreSQL's programs, to test another
 // version than the newest one installed.
+//
+// A [PgBouncer] or a [Proxy] can stand before a server.
 package testserver
 
 import (

@@ -19,6 +19,7 @@ var ErrServer = errors.New("pawl/postgres: server can't be used")
 // SQLSTATE codes (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	codeUnique        = "23505"
+	codeParameter     = "22023"
 	codeAborted       = "25P02" // the transaction has failed before
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"

@@ -33,14 +33,15 @@ var indexes = map[string][]string{
 	"nextOldestBuried": {"job_final"},
 	"counts":           {"job_ready", "job_scheduled", "job_running", "job_final"},
 	"nextQueue":        {"job_ready", "job_scheduled", "job_running", "job_final"},
-	"pageReady":        {"job_ready", "lease_pkey"},
-	"pageScheduled":    {"job_scheduled", "lease_pkey"},
-	"pageRunning":      {"job_running", "lease_pkey"},
-	"pageFinal":        {"job_final", "lease_pkey"},
+	"dropEvents":       {"event_pkey"}, "lastEvent": {"event_pkey"}, "eventsAfter": {"event_pkey"},
+	"pageReady":     {"job_ready", "lease_pkey"},
+	"pageScheduled": {"job_scheduled", "lease_pkey"},
+	"pageRunning":   {"job_running", "lease_pkey"},
+	"pageFinal":     {"job_final", "lease_pkey"},
 }
 
 // noPlan are statements that touch no table of jobs.
-var noPlan = map[string]bool{"pin": true, "lock": true, "notify": true, "now": true}
+var noPlan = map[string]bool{"pin": true, "lock": true, "notify": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
 
 // scanned finds a scan of a whole table of jobs, by way of an index or not, that
 // does not end with the first row.

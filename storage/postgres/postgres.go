@@ -122,6 +122,7 @@ type Store struct {
 	pool  *pgxpool.Pool
 	watch watchers
 	note  notifier
+	track tracker
 
 	closing sync.Once
 }
@@ -147,6 +148,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	}
 	s.watch.gone = make(chan struct{})
 	s.note.start(s)
+	s.track.start(s)
 	return s, nil
 }
 
@@ -181,6 +183,7 @@ func (s *Store) Schema() string { return s.o.Schema }
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		close(s.watch.gone)
+		s.track.stop() // which may have something to tell
 		s.note.stop()
 	})
 	return nil

@@ -5,7 +5,9 @@ package postgres
 //
 // In all of them $1 is the test clock, or NULL for the server's time.
 type statements struct {
-	pin, lock, notify string
+	pin, lock string
+
+	notify, beginEvents, addEvents, dropEvents, lastEvent, eventsAfter, xid, ended string
 
 	insert, replace, exists, holder, releaseKey, forgetProgressOf string
 	waiting, leastUrgent, nextScheduled, drop                     string
@@ -36,9 +38,9 @@ func newStatements(o *Options) *statements {
 		pin: `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 			set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 			set_config('jit', 'off', true)`,
-		lock:   `SELECT pg_advisory_xact_lock($1::bigint)`,
-		notify: `SELECT pg_notify($1, m) FROM unnest($2::text[]) AS m`,
+		lock: `SELECT pg_advisory_xact_lock($1::bigint)`,
 	}
+	q.wakes(o)
 	q.enqueues(o)
 	q.claims(o)
 	q.settles(o)

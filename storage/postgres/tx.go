@@ -44,12 +44,12 @@ func (s *Store) SQLTx(x Querier) pawl.Writer { return &txWriter{s: s, run: porta
 type txWriter struct {
 	s    *Store
 	run  runner
-	tell bool // by NOTIFY in the transaction
+	tell bool // others of the commit
 
 	mu     sync.Mutex
 	over   error
-	told   map[string]struct{}
-	events events
+	told   bool
+	events events // of InTx
 }
 
 // Enqueue implements [pawl.Writer].
@@ -158,29 +158,41 @@ func (t *txWriter) spoil(ctx context.Context) {
 	_ = t.run.exec(ctx, "ROLLBACK TO SAVEPOINT pawl_call_failed")
 }
 
-// note makes the server tell others at the commit, or keeps it for InTx. Each
-// message goes once a transaction.
+// note sees to it that workers learn of the commit: at most one transaction in
+// a while notifies, the others are tracked. InTx tells itself.
 func (t *txWriter) note(ctx context.Context, e *events) error {
-	t.events.add(e)
-	if !t.tell || t.s.o.PollOnly {
+	if !t.tell {
+		t.events.add(e)
 		return nil
 	}
-	var fresh []string
-	for _, event := range e.all() {
-		m := message(event, fromTx)
-		if _, ok := t.told[m]; ok {
-			continue
-		}
-		if t.told == nil {
-			t.told = make(map[string]struct{})
-		}
-		t.told[m] = struct{}{}
-		fresh = append(fresh, m)
-	}
-	if len(fresh) == 0 {
+	if t.told || e.empty() || t.s.o.PollOnly && !t.s.watch.any() {
 		return nil
 	}
-	return t.run.exec(ctx, t.s.q.notify, t.s.channel(), fresh)
+	t.told = true
+	if t.s.mayNotify() {
+		return t.notify(ctx)
+	}
+	var xid string
+	if err := t.run.each(ctx, func(row scanner) error { return row.Scan(&xid) }, t.s.q.xid); err != nil {
+		return err
+	}
+	if t.s.track.add(xid) || t.s.o.PollOnly {
+		return nil
+	}
+	return t.notify(ctx)
+}
+
+func (t *txWriter) notify(ctx context.Context) error {
+	return t.run.exec(ctx, t.s.q.notify, []string{t.s.note.ch.ready})
+}
+
+// mayNotify reports whether the next caller's transaction may notify. It must be
+// heard by the watchers of this process too.
+func (s *Store) mayNotify() bool {
+	if s.o.PollOnly || s.watch.any() && !s.watch.listening.Load() {
+		return false
+	}
+	return s.note.takeTurn(time.Now())
 }
 
 // InTx runs f in a transaction at the pool's default isolation, commits it, and

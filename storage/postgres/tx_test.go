@@ -4,8 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -335,68 +333,6 @@ func TestSQLTx(t *testing.T) {
 }
 
 var _ postgres.Querier = (*sql.Tx)(nil)
-
-// TestTxWakes: watchers of another process learn of a commit, whoever begins
-// the transaction.
-func TestTxWakes(t *testing.T) {
-	s := fresh(t, postgres.Options{})
-	events := watch(t, beside(t, s, postgres.Options{}))
-	awaitListening(t, s, events)
-	tx := beginAt(t, s, pgx.ReadCommitted)
-	enqueue(t, s.Tx(tx), pawl.Request{Queue: "foreign"})
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "foreign" })
-	err := s.InTx(t.Context(), func(_ pgx.Tx, w pawl.Writer) error {
-		enqueue(t, w, pawl.Request{Queue: "own"})
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "own" })
-}
-
-var probes atomic.Int64
-
-// awaitListening waits until a watcher hears of what others do from now on. What
-// it heard before does not count, and is gone from events.
-func awaitListening(t *testing.T, s *postgres.Store, events <-chan pawl.Event) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	probe := fmt.Sprintf("probe-%d", probes.Add(1))
-	for end := time.After(20 * time.Second); ; {
-		enqueue(t, s, pawl.Request{Queue: probe})
-		select {
-		case e := <-events:
-			if e.Queue == probe {
-				return
-			}
-		case <-tick.C:
-		case <-end:
-			t.Fatal("nothing was heard of the probes")
-		}
-	}
-}
-
-// TestListenerRecovers ends the connection that listens.
-func TestListenerRecovers(t *testing.T) {
-	s := fresh(t, postgres.Options{})
-	events := watch(t, beside(t, s, postgres.Options{}))
-	for range 3 {
-		awaitListening(t, s, events)
-		const end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN %'"
-		var n int
-		if err := s.Pool().QueryRow(t.Context(), end).Scan(&n); err != nil || n == 0 {
-			t.Fatalf("ended %d listeners: %v", n, err)
-		}
-		// What was missed is made good by an event about all queues.
-		awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady && e.Queue == "" })
-	}
-	awaitListening(t, s, events)
-}
 
 // TestPollOnly works without a session, in all the ways that a pooler allows.
 func TestPollOnly(t *testing.T) {

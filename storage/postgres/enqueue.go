@@ -12,28 +12,6 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	if len(reqs) == 0 {
-		return nil, nil
-	}
-	e := s.newEnqueue(ctx, reqs)
-	var err error
-	if e.plain {
-		e.run = native{q: s.pool}
-		err = retry(ctx, e.bulk)
-	} else {
-		err = s.inTx(ctx, func(run runner) error {
-			e.run = run
-			return e.all()
-		})
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.publish(&e.events)
-	return e.receipts, nil
-}
-
 // enqueue is one call of Enqueue.
 type enqueue struct {
 	s        *Store
@@ -86,22 +64,31 @@ func (e *enqueue) bulk() error {
 	if err != nil {
 		return err
 	}
-	next := 0
-	for i, r := range e.reqs {
-		if next < len(rest) && rest[next] == i {
-			next++
-			continue
-		}
-		e.stored(i, r)
-	}
-	for _, i := range rest {
-		if e.plain {
-			e.got(i, pawl.Exists, e.reqs[i].ID)
-		} else if err := e.one(i); err != nil {
+	for _, i := range e.sort(rest) {
+		if err := e.one(i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sort gives a receipt to each request that was stored, or whose ID must have
+// been there, and returns the places of the others.
+func (e *enqueue) sort(rest []int) (open []int) {
+	next := 0
+	for i, r := range e.reqs {
+		switch {
+		case next == len(rest) || rest[next] != i:
+			e.stored(i, r)
+			continue
+		case e.plain:
+			e.got(i, pawl.Exists, r.ID)
+		default:
+			open = append(open, i)
+		}
+		next++
+	}
+	return open
 }
 
 // insert returns the places of the requests that could not be stored.

@@ -20,6 +20,7 @@ var ErrServer = errors.New("pawl/postgres: server can't be used")
 const (
 	codeUnique        = "23505"
 	codeParameter     = "22023"
+	codeReadOnly      = "25006"
 	codeAborted       = "25P02" // the transaction has failed before
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"

@@ -77,6 +77,13 @@ type Options struct {
 	// Store did they learn at once.
 	PollOnly bool
 
+	// BatchJobs and BatchBytes bound the calls of Enqueue with one request each
+	// that share an insert. They do when more than two are under way at once; the
+	// others wait for one of those to end. Calls that share an insert share no
+	// fate. 0 means 1,000 jobs and 8 MiB, BatchJobs 1 that none do.
+	BatchJobs  int
+	BatchBytes int
+
 	// Clock replaces the server's clock if it is not nil. It is for tests.
 	Clock func() time.Time
 
@@ -104,6 +111,12 @@ func (o *Options) filled() (*Options, error) {
 	if !namePattern.MatchString(f.Schema) || len(f.Schema) > maxNameLen {
 		return nil, &pawl.InvalidError{Field: "Schema", Limit: "lower-case letters, digits and '_', at most 63"}
 	}
+	if f.BatchJobs <= 0 {
+		f.BatchJobs = defaultBatchJobs
+	}
+	if f.BatchBytes <= 0 {
+		f.BatchBytes = defaultBatchBytes
+	}
 	if f.Logger == nil {
 		f.Logger = slog.Default()
 	}
@@ -123,6 +136,7 @@ type Store struct {
 	watch watchers
 	note  notifier
 	track tracker
+	group groups
 
 	closing sync.Once
 }
@@ -149,6 +163,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	s.watch.gone = make(chan struct{})
 	s.note.start(s)
 	s.track.start(s)
+	s.group.start(s)
 	return s, nil
 }
 
@@ -182,6 +197,7 @@ func (s *Store) Schema() string { return s.o.Schema }
 // [pawl.ErrClosed]. The pool stays open.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
+		s.group.stop()
 		close(s.watch.gone)
 		s.track.stop() // which may have something to tell
 		s.note.stop()

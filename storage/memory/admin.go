@@ -30,7 +30,7 @@ func (s *Store) Get(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.
 // find returns the record with the ID, nil if there is none or it is not in the
 // queue. An empty queue stands for all.
 func (s *Store) find(queue string, id pawl.ID) *record {
-	r := s.jobs.get(id)
+	r := s.get(id)
 	if r != nil && queue != "" && r.queue.name != queue {
 		return nil
 	}
@@ -104,7 +104,7 @@ func (s *Store) resume(q *queue) {
 	q.paused = false
 	if q.in[pawl.Ready].size > 0 {
 		s.noteReady(q, s.now())
-	} else if it := q.in[pawl.Scheduled].first(); it.v != nil {
+	} else if it := q.in[pawl.Scheduled].first(); it.v != 0 {
 		s.noteReady(q, it.at)
 	}
 	s.forgetIfEmpty(q)

@@ -62,9 +62,10 @@ func (q *queue) overdue(spec *pawl.SweepSpec, next *earliest, limit int, now int
 			}
 			at = after(it.at, spec.BuriedRetention)
 		}
-		window := it.v.windowEnd()
+		r := q.records.at(it.v)
+		window := r.windowEnd()
 		if goes := max(at, window); goes <= now {
-			purge = append(purge, it.v)
+			purge = append(purge, r)
 		} else {
 			next.note(goes)
 		}

@@ -52,10 +52,10 @@ func (s *Store) catchUp(asks []pawl.QueueAsk, now int64) bool {
 		}
 		for ; budget > 0; budget-- {
 			it := q.in[pawl.Scheduled].first()
-			if it.v == nil || it.at > now {
+			if it.v == 0 || it.at > now {
 				break
 			}
-			s.promote(it.v, now)
+			s.promote(s.records.at(it.v), now)
 		}
 	}
 	return budget > 0
@@ -94,9 +94,9 @@ func (s *Store) claimed(spec *pawl.ClaimSpec) []pawl.Job {
 			if len(jobs) == c.open {
 				break
 			}
-			if it.v.claim == c {
+			if r := s.records.at(it.v); r.claim == c {
 				jobs = append(jobs, pawl.Job{})
-				it.v.fill(&jobs[len(jobs)-1])
+				r.fill(&jobs[len(jobs)-1])
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (s *Store) claimFrom(ask pawl.QueueAsk, spec *pawl.ClaimSpec, c *claim, job
 	}
 	ready := &q.in[pawl.Ready]
 	for n := 0; n < ask.Max && ready.size > 0 && len(jobs) < cap(jobs); n++ {
-		r := ready.first().v
+		r := q.first(pawl.Ready)
 		s.unlink(r)
 		s.fence++
 		r.run(c, s.fence, spec.Lease, now)

@@ -19,7 +19,9 @@
 // One mutex guards everything. A job is one record; each queue keeps its
 // records in one B+ tree per state, in the order in which that state is claimed
 // and listed, and further trees order all jobs by the times at which they
-// change by themselves. So every change of a job, by whatever verb, costs
+// change by themselves. Records lie in pages, and trees and indexes refer to
+// them by number, so that jobs which only lie there are little work for the
+// garbage collector. So every change of a job, by whatever verb, costs
 // O(log n), counts are always at hand, and a page of a list starts where the
 // last one ended.
 //
@@ -30,8 +32,8 @@
 //
 // # Cost
 //
-// Beside its payload, rounded up by Go's allocator, a ready job takes about 255
-// bytes, a scheduled one 270, a completed or canceled one 295. Metadata, unique
+// Beside its payload, rounded up by Go's allocator, a ready job takes about 250
+// bytes, a scheduled one 270, a completed or canceled one 285. Metadata, unique
 // keys, StartBefore, results, progress, a history of failures or counts other
 // than zero take 180 bytes more and what they hold.
 //

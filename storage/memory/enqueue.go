@@ -9,9 +9,9 @@ import (
 
 // Enqueue implements [pawl.Writer].
 func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	records := make([]*record, len(reqs))
+	copies := make([]contents, len(reqs))
 	for i, q := range reqs {
-		records[i] = newRecord(q)
+		copies[i] = contentsOf(q)
 	}
 	receipts := make([]pawl.Receipt, len(reqs))
 	if err := s.lock(ctx); err != nil {
@@ -21,11 +21,11 @@ func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 	now := s.now()
 	if slices.ContainsFunc(reqs, canFail) {
 		s.undo = new(undo)
-		defer func() { s.undo = nil }()
+		defer s.endUndo()
 	}
 	for i, q := range reqs {
 		var err error
-		if receipts[i], err = s.enqueue(records[i], q, now); err != nil {
+		if receipts[i], err = s.enqueue(copies[i], q, now); err != nil {
 			s.rollback(now)
 			return nil, err
 		}
@@ -36,21 +36,23 @@ func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 // canFail reports whether q can make its whole Enqueue fail.
 func canFail(q *pawl.Request) bool { return q.MaxDepth > 0 && q.WhenFull != pawl.DropOldest }
 
-// enqueue stores r, which newRecord made of q.
-func (s *Store) enqueue(r *record, q *pawl.Request, now int64) (pawl.Receipt, error) {
-	if old := s.jobs.get(q.ID); old != nil {
+// enqueue stores a job as q says, of which c is a copy.
+func (s *Store) enqueue(c contents, q *pawl.Request, now int64) (pawl.Receipt, error) {
+	if old := s.get(q.ID); old != nil {
 		return receipt(old, pawl.Exists), nil
 	}
 	if q.UniqueKey != "" && s.queues[q.Queue] != nil {
 		if holder := s.queues[q.Queue].holder(q.UniqueKey, now); holder != nil {
-			return s.duplicate(holder, r, q, now), nil
+			return s.duplicate(holder, c, q, now), nil
 		}
 	}
 	if err := s.makeRoom(q, now); err != nil {
 		return pawl.Receipt{}, err
 	}
 	s.seq++
-	r.seq, r.createdAt = s.seq, now
+	r := s.records.take()
+	r.id, r.seq, r.createdAt = q.ID, s.seq, now
+	r.payload, r.extra, r.priority = c.payload, c.extra, int16(q.Priority)
 	r.queue = s.open(q.Queue)
 	r.schedule(q, now)
 	s.save(r)
@@ -88,15 +90,15 @@ func waitingState(runAt, now int64) pawl.State {
 	return pawl.Ready
 }
 
-// duplicate deals with q, of which newRecord made r, whose key is held.
-func (s *Store) duplicate(holder, r *record, q *pawl.Request, now int64) pawl.Receipt {
+// duplicate deals with q, of which c is a copy, whose key is held.
+func (s *Store) duplicate(holder *record, c contents, q *pawl.Request, now int64) pawl.Receipt {
 	if q.OnDuplicate != pawl.Replace || !holder.state.Waiting() {
 		return receipt(holder, pawl.Duplicate)
 	}
 	s.save(holder)
 	s.unlink(holder)
 	old := holder.rare()
-	holder.payload, holder.priority, holder.extra = r.payload, r.priority, r.extra
+	holder.payload, holder.extra, holder.priority = c.payload, c.extra, int16(q.Priority)
 	holder.edit(func(e *extra) { e.counts, e.failures = old.counts, old.failures })
 	holder.reason, holder.attempt, holder.rescued, holder.keyGone = none, 0, 0, false
 	holder.schedule(q, now)
@@ -133,7 +135,7 @@ type saved struct {
 // save notes r, which is about to be changed or stored, for rollback.
 func (s *Store) save(r *record) {
 	if s.undo != nil {
-		s.undo.changes = append(s.undo.changes, saved{r, *r, s.jobs.get(r.id) == r})
+		s.undo.changes = append(s.undo.changes, saved{r, *r, s.get(r.id) == r})
 	}
 }
 
@@ -141,7 +143,7 @@ func (s *Store) save(r *record) {
 func (s *Store) rollback(now int64) {
 	for _, c := range slices.Backward(s.undo.changes) {
 		r := c.r
-		known := s.jobs.get(r.id) == r
+		known := s.get(r.id) == r
 		if known {
 			s.unlink(r)
 		}
@@ -157,4 +159,14 @@ func (s *Store) rollback(now int64) {
 			s.link(r, now)
 		}
 	}
+}
+
+// endUndo lets go of the records that the Enqueue at work has left unknown.
+func (s *Store) endUndo() {
+	for _, c := range s.undo.changes {
+		if r := c.r; r.slot != 0 && s.get(r.id) != r {
+			s.records.give(r)
+		}
+	}
+	s.undo = nil
 }

@@ -68,7 +68,7 @@ func TestTermsAreShared(t *testing.T) {
 	s, _ := newStore(t)
 	a, b := newRequest(nil), newRequest(nil)
 	enqueue(t, s, a, b)
-	if s.jobs.get(a.ID).terms != s.jobs.get(b.ID).terms {
+	if s.get(a.ID).terms != s.get(b.ID).terms {
 		t.Error("two jobs alike have terms of their own")
 	}
 	timeout := time.Second

@@ -1,11 +1,11 @@
 package memory
 
-// An index finds records by a name that is unique among them. A Go map keeps
+// An index finds slots of records by a name that is unique among them. A Go map keeps
 // the room of all that it ever held; an index gives it back.
 //
 // The zero index is empty.
 type index[K comparable] struct {
-	m    map[K]*record
+	m    map[K]slot
 	peak int // greatest len(m) since m was made
 }
 
@@ -13,13 +13,13 @@ type index[K comparable] struct {
 // than a megabyte or two is not worth the copying.
 const minShrink = 1 << 15
 
-func (x *index[K]) get(k K) *record { return x.m[k] }
+func (x *index[K]) get(k K) slot { return x.m[k] }
 
-func (x *index[K]) put(k K, r *record) {
+func (x *index[K]) put(k K, s slot) {
 	if x.m == nil {
-		x.m = make(map[K]*record)
+		x.m = make(map[K]slot)
 	}
-	x.m[k] = r
+	x.m[k] = s
 	x.peak = max(x.peak, len(x.m))
 }
 
@@ -30,9 +30,9 @@ func (x *index[K]) remove(k K) {
 	if x.peak < minShrink || len(x.m) > x.peak/8 {
 		return
 	}
-	m := make(map[K]*record, len(x.m))
-	for k, r := range x.m {
-		m[k] = r
+	m := make(map[K]slot, len(x.m))
+	for k, s := range x.m {
+		m[k] = s
 	}
 	x.m, x.peak = m, len(m)
 }

@@ -11,7 +11,7 @@ import (
 // order, so a page costs O(log n) to find and then what it reads: at most
 // maxHold records and queues, those that do not match included.
 func (s *Store) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {
-	p := newPage(&spec)
+	p := newListing(&spec)
 	if spec.Cursor != "" {
 		at, err := parseCursor(spec.Cursor)
 		if err != nil {
@@ -32,8 +32,8 @@ func (s *Store) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error)
 	return result, nil
 }
 
-// A page is a List at work.
-type page struct {
+// A listing is a List at work.
+type listing struct {
 	spec    *pawl.ListSpec
 	states  [pawl.Canceled + 1]bool
 	from    int64 // CreatedAt is at or after it,
@@ -45,8 +45,8 @@ type page struct {
 	full    bool
 }
 
-func newPage(spec *pawl.ListSpec) *page {
-	p := &page{
+func newListing(spec *pawl.ListSpec) *listing {
+	p := &listing{
 		spec:    spec,
 		from:    math.MinInt64,
 		before:  math.MaxInt64,
@@ -72,7 +72,7 @@ func newPage(spec *pawl.ListSpec) *page {
 }
 
 // walk reads on from p.at until p is full or all is read.
-func (s *Store) walk(p *page) {
+func (s *Store) walk(p *listing) {
 	i, found := s.search(p.at.queue)
 	for ; i < len(s.sorted); i++ {
 		q := s.sorted[i]
@@ -93,7 +93,7 @@ func (s *Store) walk(p *page) {
 }
 
 // walk reads the rest of one queue.
-func (p *page) walk(q *queue) {
+func (p *listing) walk(q *queue) {
 	for state := p.at.state; state <= pawl.Canceled; state++ {
 		if state != p.at.state {
 			p.at.state, p.at.after = state, beginning
@@ -102,7 +102,7 @@ func (p *page) walk(q *queue) {
 			continue
 		}
 		for it := range q.in[state].from(p.at.after.next()) {
-			if p.add(it); p.full {
+			if p.add(q.records.at(it.v), it.key); p.full {
 				return
 			}
 		}
@@ -110,24 +110,24 @@ func (p *page) walk(q *queue) {
 }
 
 // add takes one record into the page if it matches, and moves p.at past it.
-func (p *page) add(it item[*record]) {
-	match := p.match(it.v)
+func (p *listing) add(r *record, at key) {
+	match := p.match(r)
 	size := 0
 	if match && p.spec.Payloads {
-		size = len(it.v.payload) + len(it.v.rare().result)
+		size = len(r.payload) + len(r.rare().result)
 	}
 	if p.spend(); p.full || size > p.bytes && len(p.jobs) > 0 {
 		p.full = true
 		return
 	}
-	p.at.after = it.key
+	p.at.after = at
 	if !match {
 		return
 	}
 	p.bytes -= size
 	p.jobs = append(p.jobs, pawl.Job{})
 	j := &p.jobs[len(p.jobs)-1]
-	it.v.fill(j)
+	r.fill(j)
 	if !p.spec.Payloads {
 		j.Payload, j.Result = nil, nil
 	}
@@ -135,12 +135,12 @@ func (p *page) add(it item[*record]) {
 }
 
 // spend counts one record or queue that is looked at.
-func (p *page) spend() {
+func (p *listing) spend() {
 	p.full = p.records == 0
 	p.records--
 }
 
-func (p *page) match(r *record) bool {
+func (p *listing) match(r *record) bool {
 	f := &p.spec.Filter
 	return (f.Kind == "" || f.Kind == r.terms.kind) &&
 		(f.UniqueKey == "" || r.extra != nil && f.UniqueKey == r.extra.uniqueKey) &&

@@ -12,10 +12,11 @@ import (
 // A queue holds the records of one queue, by state in the order of List.
 type queue struct {
 	name     string
+	records  *arena
 	paused   bool
 	jobs     int // in all states
 	retrying int // Scheduled for ReasonRetry or ReasonRescue
-	in       [pawl.Canceled + 1]tree[*record]
+	in       [pawl.Canceled + 1]tree[slot]
 	keys     index[string] // unique key to who took it last
 	terms    *terms        // of the newest job
 	next     key           // its place in Store.scheduled, if it is there
@@ -24,9 +25,12 @@ type queue struct {
 // waiting returns the number of waiting jobs.
 func (q *queue) waiting() int { return q.in[pawl.Scheduled].size + q.in[pawl.Ready].size }
 
+// first returns the first record in a state, nil if there is none.
+func (q *queue) first(state pawl.State) *record { return q.records.at(q.in[state].first().v) }
+
 // holder returns the record that holds a unique key, nil if none does.
 func (q *queue) holder(key string, now int64) *record {
-	if r := q.keys.get(key); r != nil && r.holdsKey(now) {
+	if r := q.records.at(q.keys.get(key)); r != nil && r.holdsKey(now) {
 		return r
 	}
 	return nil
@@ -46,10 +50,10 @@ func (q *queue) share(t terms) *terms {
 // scheduled one due next; nil if none waits.
 func (q *queue) oldest() *record {
 	last := q.in[pawl.Ready].last()
-	if last.v == nil {
-		return q.in[pawl.Scheduled].first().v
+	if last.v == 0 {
+		return q.first(pawl.Scheduled)
 	}
-	return q.in[pawl.Ready].seek(key{last.rank, math.MinInt64, 0}).v
+	return q.records.at(q.in[pawl.Ready].seek(key{last.rank, math.MinInt64, 0}).v)
 }
 
 // oldestReady returns when the longest due ready job became due; now if there
@@ -57,7 +61,7 @@ func (q *queue) oldest() *record {
 func (q *queue) oldestReady(now int64) int64 {
 	oldest := now
 	it := q.in[pawl.Ready].first()
-	for it.v != nil {
+	for it.v != 0 {
 		oldest = min(oldest, it.at)
 		it = q.in[pawl.Ready].seek(key{it.rank + 1, math.MinInt64, 0})
 	}
@@ -79,7 +83,7 @@ func (s *Store) open(name string) *queue {
 	}
 	q := s.spare
 	if q == nil || q.name != name {
-		q = &queue{name: strings.Clone(name)}
+		q = &queue{name: strings.Clone(name), records: &s.records}
 	}
 	s.queues[q.name] = q
 	i, _ := s.search(q.name)
@@ -110,7 +114,7 @@ func (s *Store) reschedule(q *queue) {
 	if q.next != (key{}) {
 		s.scheduled.remove(q.next)
 	}
-	if it.v != nil {
+	if it.v != 0 {
 		s.scheduled.insert(it.key, q)
 	}
 	q.next = it.key

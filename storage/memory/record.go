@@ -25,7 +25,8 @@ type record struct {
 	extra   *extra // nil: all zero
 	claim   *claim // the last one; nil if there was none
 
-	seq int64 // order of insertion
+	seq  int64 // order of insertion
+	slot slot
 
 	fence     int64 // of the last claim; current while Running
 	lastFence int64 // fence and
@@ -72,15 +73,16 @@ type claim struct {
 	open   int   // jobs that still run under it
 }
 
-// newRecord copies what of q does not depend on the store.
-func newRecord(q *pawl.Request) *record {
-	r := &record{
-		id:       q.ID,
-		payload:  bytes.Clone(q.Payload),
-		priority: int16(q.Priority),
-	}
+// contents is what of a record is copied without the lock.
+type contents struct {
+	payload []byte
+	extra   *extra
+}
+
+func contentsOf(q *pawl.Request) contents {
+	c := contents{payload: bytes.Clone(q.Payload)}
 	if q.UniqueKey != "" || len(q.Meta) > 0 || !q.StartBefore.IsZero() {
-		r.extra = &extra{
+		c.extra = &extra{
 			meta:         maps.Clone(q.Meta),
 			startBefore:  optionalMicros(q.StartBefore),
 			uniqueKey:    strings.Clone(q.UniqueKey),
@@ -88,7 +90,7 @@ func newRecord(q *pawl.Request) *record {
 			uniqueWindow: q.UniqueWindow,
 		}
 	}
-	return r
+	return c
 }
 
 // edit changes the rarely used part of r, by way of a copy.

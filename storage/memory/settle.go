@@ -41,7 +41,7 @@ func repeats(outcomes []pawl.Outcome, done []bool, i int) bool {
 // settle settles one claim and reports whether its ref was current, or its
 // outcome is already recorded.
 func (s *Store) settle(o *pawl.Outcome, now int64) bool {
-	r := s.jobs.get(o.Ref.ID)
+	r := s.get(o.Ref.ID)
 	if r == nil {
 		return o.Repeat
 	}
@@ -107,7 +107,7 @@ func (s *Store) Extend(ctx context.Context, renewals []pawl.Renewal) (lost []paw
 	defer s.mu.Unlock()
 	now := s.now()
 	for i := range renewals {
-		r := s.jobs.get(renewals[i].Ref.ID)
+		r := s.get(renewals[i].Ref.ID)
 		if r == nil || !r.current(&renewals[i].Ref) {
 			lost = append(lost, renewals[i].Ref)
 			continue
@@ -121,7 +121,7 @@ func (s *Store) extend(r *record, n *pawl.Renewal, now int64) {
 	rescue := &s.timers[rescueTimer]
 	rescue.remove(key{0, r.leaseUntil, r.seq})
 	r.leaseUntil = after(now, n.Lease)
-	rescue.insert(key{0, r.leaseUntil, r.seq}, r)
+	rescue.insert(key{0, r.leaseUntil, r.seq}, r.slot)
 	r.edit(func(e *extra) {
 		e.counts.Extends++
 		if n.Progress != nil {

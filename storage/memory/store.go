@@ -24,21 +24,22 @@ type Store struct {
 	own   *steady          // used instead
 	done  chan struct{}    // closed by Close
 
-	mu     sync.Mutex // guards what follows, and all records
-	closed bool
-	seq    int64 // last order of insertion given
-	fence  int64 // last fence given
-	jobs   index[pawl.ID]
-	claims map[int64]*claim // by token; those with running jobs
+	mu      sync.Mutex // guards what follows, and all records
+	closed  bool
+	seq     int64 // last order of insertion given
+	fence   int64 // last fence given
+	jobs    index[pawl.ID]
+	records arena
+	claims  map[int64]*claim // by token; those with running jobs
 
 	queues    map[string]*queue
 	sorted    []*queue     // by name
 	scheduled tree[*queue] // by the place of their first scheduled job
 	spare     *queue       // the last one forgotten
 
-	timers   [numTimers]tree[*record] // records by when time alone changes them
-	round    round                    // how far Sweep has walked over buried jobs
-	undo     *undo                    // of the Enqueue at work, if it may fail
+	timers   [numTimers]tree[slot] // records by when time alone changes them
+	round    round                 // how far Sweep has walked over buried jobs
+	undo     *undo                 // of the Enqueue at work, if it may fail
 	watchers []*watcher
 }
 
@@ -72,8 +73,9 @@ func (s *Store) Close() error {
 	}
 	s.closed = true
 	close(s.done)
-	s.jobs, s.queues, s.sorted, s.claims = index[pawl.ID]{}, nil, nil, nil
-	s.timers, s.scheduled, s.spare = [numTimers]tree[*record]{}, tree[*queue]{}, nil
+	s.jobs, s.records = index[pawl.ID]{}, arena{}
+	s.queues, s.sorted, s.claims = nil, nil, nil
+	s.timers, s.scheduled, s.spare = [numTimers]tree[slot]{}, tree[*queue]{}, nil
 	return nil
 }
 
@@ -95,20 +97,27 @@ func (s *Store) now() int64 {
 	if s.clock != nil {
 		return s.clock().UnixMicro()
 	}
-	return s.own.now(s.timers[rescueTimer].first().v != nil)
+	return s.own.now(s.timers[rescueTimer].first().v != 0)
 }
 
 // remember makes r known by its ID.
 func (s *Store) remember(r *record) {
-	s.jobs.put(r.id, r)
+	s.jobs.put(r.id, r.slot)
 	r.queue.jobs++
 }
 
-// forget makes r, which is not linked, unknown.
+// get returns the record with the ID, nil if there is none.
+func (s *Store) get(id pawl.ID) *record { return s.records.at(s.jobs.get(id)) }
+
+// forget makes r, which is not linked, unknown. It is not to be used any more,
+// except by an undo.
 func (s *Store) forget(r *record) {
 	s.jobs.remove(r.id)
 	r.queue.jobs--
 	s.forgetIfEmpty(r.queue)
+	if s.undo == nil {
+		s.records.give(r)
+	}
 }
 
 // link enters r wherever its state and times say. Every change of a record is
@@ -116,7 +125,7 @@ func (s *Store) forget(r *record) {
 // keys and wake-ups are right whatever the change was.
 func (s *Store) link(r *record, now int64) {
 	q := r.queue
-	q.in[r.state].insert(r.place(), r)
+	q.in[r.state].insert(r.place(), r.slot)
 	switch r.state {
 	case pawl.Scheduled:
 		s.reschedule(q)
@@ -127,19 +136,19 @@ func (s *Store) link(r *record, now int64) {
 	case pawl.Ready:
 		s.noteReady(q, now)
 	case pawl.Running:
-		s.timers[rescueTimer].insert(key{0, r.leaseUntil, r.seq}, r)
+		s.timers[rescueTimer].insert(key{0, r.leaseUntil, r.seq}, r.slot)
 		r.claim.open++
 	case pawl.Completed, pawl.Canceled:
-		s.timers[purgeTimer].insert(key{0, r.purgeAt(), r.seq}, r)
+		s.timers[purgeTimer].insert(key{0, r.purgeAt(), r.seq}, r.slot)
 	}
 	if r.extra == nil {
 		return
 	}
 	if r.state.Waiting() && r.extra.startBefore != 0 {
-		s.timers[expireTimer].insert(key{0, r.extra.startBefore, r.seq}, r)
+		s.timers[expireTimer].insert(key{0, r.extra.startBefore, r.seq}, r.slot)
 	}
 	if r.holdsKey(now) {
-		q.keys.put(r.extra.uniqueKey, r)
+		q.keys.put(r.extra.uniqueKey, r.slot)
 	}
 }
 
@@ -165,7 +174,7 @@ func (s *Store) unlink(r *record) {
 	if r.state.Waiting() && r.extra.startBefore != 0 {
 		s.timers[expireTimer].remove(key{0, r.extra.startBefore, r.seq})
 	}
-	if r.extra.uniqueKey != "" && q.keys.get(r.extra.uniqueKey) == r {
+	if r.extra.uniqueKey != "" && q.keys.get(r.extra.uniqueKey) == r.slot {
 		q.keys.remove(r.extra.uniqueKey)
 	}
 }

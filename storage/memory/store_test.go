@@ -83,8 +83,8 @@ func check(t testing.TB, s *Store) {
 		for state := range q.in {
 			sum += q.in[state].size
 			for it := range q.in[state].from(beginning) {
-				r := it.v
-				if int(r.state) != state || r.queue != q || r.place() != it.key || s.jobs.get(r.id) != r {
+				r := s.records.at(it.v)
+				if int(r.state) != state || r.queue != q || r.place() != it.key || s.get(r.id) != r {
 					t.Errorf("record %+v is at %v in state %d of %q", r, it.key, state, name)
 				}
 				switch r.state {
@@ -101,7 +101,7 @@ func check(t testing.TB, s *Store) {
 				if r.state.Waiting() && r.startBefore() != 0 {
 					timers[expireTimer]++
 				}
-				if r.holdsKey(s.now()) && q.keys.get(r.extra.uniqueKey) != r {
+				if r.holdsKey(s.now()) && q.keys.get(r.extra.uniqueKey) != r.slot {
 					t.Errorf("record %+v does not hold its key", r)
 				}
 			}
@@ -110,8 +110,9 @@ func check(t testing.TB, s *Store) {
 			t.Errorf("queue %q: next %v, %d jobs, %d retrying; want %v, %d, %d", name,
 				q.next, q.jobs, q.retrying, q.in[pawl.Scheduled].first().key, sum, retrying)
 		}
-		for key, r := range q.keys.m {
-			if s.jobs.get(r.id) != r || r.extra.uniqueKey != key {
+		for key, held := range q.keys.m {
+			r := s.records.at(held)
+			if s.get(r.id) != r || r.extra.uniqueKey != key {
 				t.Errorf("key %q is held by %+v, which is gone", key, r)
 			}
 		}
@@ -293,7 +294,7 @@ func TestIndexGivesRoomBack(t *testing.T) {
 	var x index[int]
 	const n = 2 * minShrink
 	for i := range n {
-		x.put(i, &record{seq: int64(i)})
+		x.put(i, slot(i+1))
 	}
 	for i := range n - 10 {
 		x.remove(i)
@@ -302,8 +303,8 @@ func TestIndexGivesRoomBack(t *testing.T) {
 		t.Errorf("has room for %d entries", x.peak)
 	}
 	for i := n - 10; i < n; i++ {
-		if r := x.get(i); r == nil || r.seq != int64(i) {
-			t.Errorf("entry %d is %v", i, r)
+		if got := x.get(i); got != slot(i+1) {
+			t.Errorf("entry %d is %v", i, got)
 		}
 	}
 }

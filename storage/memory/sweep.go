@@ -89,7 +89,7 @@ func (s *Store) promoteDue(now int64, limit int) (n int) {
 		if it.v == nil || it.at > now {
 			break
 		}
-		s.promote(it.v.in[pawl.Scheduled].first().v, now)
+		s.promote(it.v.first(pawl.Scheduled), now)
 	}
 	return n
 }

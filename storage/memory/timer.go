@@ -16,8 +16,8 @@ const (
 
 // due returns the first record of a timer if its time has come, else nil.
 func (s *Store) due(t timer, now int64) *record {
-	if it := s.timers[t].first(); it.v != nil && it.at <= now {
-		return it.v
+	if it := s.timers[t].first(); it.v != 0 && it.at <= now {
+		return s.records.at(it.v)
 	}
 	return nil
 }
@@ -35,8 +35,8 @@ func (e *earliest) note(at int64) {
 }
 
 // first notes the first record of t, whose keys are times.
-func (e *earliest) first(t *tree[*record]) {
-	if it := t.first(); it.v != nil {
+func (e *earliest) first(t *tree[slot]) {
+	if it := t.first(); it.v != 0 {
 		e.note(it.at)
 	}
 }

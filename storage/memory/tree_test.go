@@ -11,7 +11,7 @@ func TestTreeAgainstSlice(t *testing.T) {
 	for _, span := range []int64{8, 300, 20_000} {
 		rnd := rand.New(rand.NewPCG(1, uint64(span)))
 		var (
-			tr   tree[*record]
+			tr   tree[slot]
 			want []key
 		)
 		for step := range 60_000 {
@@ -24,7 +24,7 @@ func TestTreeAgainstSlice(t *testing.T) {
 			}
 			switch {
 			case grow && !found:
-				tr.insert(k, &record{})
+				tr.insert(k, 1)
 				want = slices.Insert(want, i, k)
 			case !grow && tr.remove(k) != found:
 				t.Fatalf("span %d, step %d: remove(%v) = %v", span, step, k, !found)
@@ -43,7 +43,7 @@ func TestTreeAgainstSlice(t *testing.T) {
 }
 
 // checkTree compares what tr holds, and its walk from k, with want.
-func checkTree(t *testing.T, tr *tree[*record], want []key, k key) {
+func checkTree(t *testing.T, tr *tree[slot], want []key, k key) {
 	t.Helper()
 	if got := keys(tr, beginning); !slices.Equal(got, want) {
 		t.Fatalf("tree holds %v, want %v", got, want)
@@ -69,7 +69,7 @@ func checkTree(t *testing.T, tr *tree[*record], want []key, k key) {
 	}
 }
 
-func countLeaves(n *node[*record]) int {
+func countLeaves(n *node[slot]) int {
 	if n.kids == nil {
 		return 1
 	}
@@ -80,7 +80,7 @@ func countLeaves(n *node[*record]) int {
 	return sum
 }
 
-func keys(tr *tree[*record], from key) []key {
+func keys(tr *tree[slot], from key) []key {
 	var ks []key
 	for it := range tr.from(from) {
 		ks = append(ks, it.key)
@@ -102,9 +102,9 @@ func compare(a, b key) int {
 // sees that nodes are left full and go when they are empty.
 func TestTreeInOrder(t *testing.T) {
 	const n = 100 * fanout
-	var tr tree[*record]
+	var tr tree[slot]
 	for i := range int64(n) {
-		tr.insert(key{at: i}, &record{})
+		tr.insert(key{at: i}, 1)
 	}
 	if got := countLeaves(tr.root); got != n/fanout {
 		t.Errorf("%d leaves for %d items in order, want %d", got, n, n/fanout)
@@ -118,7 +118,7 @@ func TestTreeInOrder(t *testing.T) {
 	if got := countLeaves(tr.root); got != 1 || tr.size != 0 {
 		t.Errorf("%d leaves and %d items left", got, tr.size)
 	}
-	if tr.remove(key{}) || tr.seek(beginning).v != nil {
+	if tr.remove(key{}) || tr.seek(beginning).v != 0 {
 		t.Error("an empty tree gave an item")
 	}
 }

@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -24,11 +25,20 @@ const (
 	// askAnyway is how often SQLite is asked even if the log seems unchanged,
 	// for file systems that are lazy about its time.
 	askAnyway = time.Second
+	// maxMissed changes in a row that the wire did not tell make it useless: one
+	// could be a coincidence.
+	maxMissed = 3
 )
 
 // sleep waits until something may be to do, and reports whether it is time to
 // look for the changes of others.
 func (w *writer) sleep() bool {
+	if w.guard.tripped.Swap(false) {
+		// What was written becomes visible soon.
+		w.guard.set, w.guard.missed, w.quiet = false, 0, 0
+		w.log.changed, w.log.asked = time.Now(), time.Time{}
+		return true
+	}
 	if w.stale.Swap(false) {
 		w.log.asked = time.Time{} // whatever the log looks like
 		return true
@@ -37,7 +47,17 @@ func (w *writer) sleep() bool {
 		<-w.wake
 		return false
 	}
-	timer := time.NewTimer(w.pollInterval())
+	interval := w.pollInterval()
+	if w.calm() {
+		if w.setWire() {
+			w.log.asked = time.Time{} // there may have been a commit just before
+			return true
+		}
+		if w.guard.set {
+			interval = askAnyway
+		}
+	}
+	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	select {
 	case <-w.wake:
@@ -59,6 +79,57 @@ func (w *writer) pollInterval() time.Duration {
 		d *= quietFactor
 	}
 	return d
+}
+
+// guard is a wire across the write-ahead log, which replaces looking at it
+// while nothing happens. SQLite is still asked now and then: if that finds
+// changes that the wire has not told, as it may be on odd file systems, the wire
+// is given up.
+type guard struct {
+	wire    *wire
+	set     bool
+	useless bool
+	missed  int // changes since it last tripped
+	tripped atomic.Bool
+}
+
+// calm reports whether nothing has happened for so long that a wire pays. If the
+// pool is shared, the log may go and come again while no connection is open.
+func (w *writer) calm() bool {
+	return w.quiet >= quietPolls && time.Since(w.log.changed) > logSettles && !w.s.shared()
+}
+
+// setWire lays the wire, and reports whether it was not there before.
+func (w *writer) setWire() bool {
+	g := &w.guard
+	if g.set || g.useless {
+		return false
+	}
+	if g.wire == nil {
+		var err error
+		if g.wire, err = newWire(func() { g.tripped.Store(true); w.nudge() }); err != nil {
+			g.useless = true
+			return false
+		}
+	}
+	g.set = g.wire.set(w.log.path) == nil // or there is no log yet
+	return g.set
+}
+
+// check counts changes that the wire should have told.
+func (g *guard) check() {
+	if !g.set || g.tripped.Load() {
+		return
+	}
+	if g.missed++; g.missed >= maxMissed {
+		g.useless, g.set = true, false
+	}
+}
+
+func (g *guard) close() {
+	if g.wire != nil {
+		g.wire.close()
+	}
 }
 
 // walFile is the write-ahead log as it was last seen: to look at its size and
@@ -94,30 +165,33 @@ func (w *writer) poll() {
 	if !w.s.turn.try() {
 		return // someone of this process is writing and will say so
 	}
-	if w.connect() == nil {
-		w.look()
+	if w.connect() == nil && w.look() {
+		w.guard.check()
 	}
 	w.endTurn()
 }
 
-// look tells watchers if another connection has changed the file. SQLite's
+// look tells watchers if another connection has changed the file, and reports
+// whether it has. SQLite's
 // data_version changes with every commit but the connection's own; if it is
 // shared with the caller, those are told by the number of changes.
-func (w *writer) look() {
+func (w *writer) look() (changed bool) {
 	if !w.s.watch.any() {
-		return
+		return false
 	}
 	version, err := number(w.ctx, w.run, dataVersion)
 	if err != nil {
-		return // the next statement will tell
+		return false // the next statement will tell
 	}
 	changes := w.changes
 	if w.s.shared() {
 		changes, _ = number(w.ctx, w.run, totalChanges)
 	}
-	if version != w.version || changes != w.changes {
-		w.quiet = 0
-		w.version, w.changes = version, changes
-		w.s.watch.send(pawl.Event{Kind: pawl.EventReady})
+	if version == w.version && changes == w.changes {
+		return false
 	}
+	w.quiet = 0
+	w.version, w.changes = version, changes
+	w.s.watch.send(pawl.Event{Kind: pawl.EventReady})
+	return true
 }

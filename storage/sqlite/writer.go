@@ -86,6 +86,7 @@ type writer struct {
 	// Of the loop alone.
 	run     *prepared
 	log     walFile
+	guard   guard
 	version int64 // data_version of run
 	changes int64 // total_changes of run, when it is shared
 	timeout int64 // busy_timeout that run came with
@@ -172,6 +173,7 @@ func (w *writer) close() {
 func (w *writer) loop() {
 	defer close(w.closed)
 	defer w.letGo()
+	defer w.guard.close()
 	for {
 		switch waiting, closing := w.state(); {
 		case waiting:
@@ -399,7 +401,6 @@ func (w *writer) try(group []*request) (errs []error, err error) {
 		}
 		return nil, err
 	}
-	w.quiet = 0
 	w.s.watch.publish(b)
 	if n := len(group); n > 0 && group[n-1].class == classSweep {
 		w.shrinkWAL()

@@ -41,32 +41,30 @@ const (
 )
 
 func (b *batch) settle(outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
-	var idle []int // outcomes that moved nothing
+	var failed []int // places of outcomes that were lost
 	for i := range outcomes {
 		v, err := b.settleOne(&outcomes[i])
 		if err != nil {
 			return nil, err
 		}
-		if v == missing && (outcomes[i].Repeat || removedBy(outcomes[:i], idle, &outcomes[i])) {
-			v = repeated
+		if v == applied || v == repeated || v == missing && outcomes[i].Repeat || againInCall(outcomes[:i], failed, &outcomes[i]) {
+			continue
 		}
-		if v != applied {
-			idle = append(idle, i)
-		}
-		if v == refused || v == missing {
-			lost = append(lost, outcomes[i].Ref)
-		}
+		failed = append(failed, i)
+		lost = append(lost, outcomes[i].Ref)
 	}
 	return lost, nil
 }
 
-// removedBy reports whether the same outcome, earlier in the same call, has
-// removed the job.
-func removedBy(before []pawl.Outcome, idle []int, o *pawl.Outcome) bool {
+// againInCall reports whether the same outcome earlier in the call was success:
+// what came after it may have removed the record, or ended another claim.
+func againInCall(before []pawl.Outcome, failed []int, o *pawl.Outcome) bool {
 	for i := range before {
 		p := &before[i]
-		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence && p.Verb == o.Verb && !slices.Contains(idle, i) {
-			return true
+		if p.Ref.ID == o.Ref.ID && p.Ref.Fence == o.Ref.Fence && p.Verb == o.Verb {
+			if _, lost := slices.BinarySearch(failed, i); !lost {
+				return true
+			}
 		}
 	}
 	return false

@@ -27,6 +27,11 @@ func settleRules() []testCase {
 			run:  settleTwiceInCall,
 		},
 		{
+			name: "settle again after a newer claim in one call",
+			says: "Within one call the same outcome again is success, whatever came between.",
+			run:  settleAgainAfterNewer,
+		},
+		{
 			name: "lost refs come back as given",
 			says: "The ref of an outcome that is lost comes back just as it was given, with its Locator, and in order.",
 			run:  settleLostAsGiven,
@@ -194,6 +199,17 @@ func settleMixed(w *world) {
 	want := []pawl.State{pawl.Completed, pawl.Running, pawl.Buried, pawl.Scheduled, pawl.Canceled, pawl.Running}
 	for i, j := range jobs {
 		w.inState(j.ID, want[i])
+	}
+}
+
+func settleAgainAfterNewer(w *world) {
+	for _, retention := range []time.Duration{time.Hour, pawl.DeleteNow} {
+		w.add(pawl.Request{Retention: retention})
+		old := w.claimOne().Ref
+		w.settled(pawl.Outcome{Ref: old, Verb: pawl.Nack})
+		newer := w.claimOne().Ref
+		nack := pawl.Outcome{Ref: old, Verb: pawl.Nack}
+		w.settled(nack, pawl.Outcome{Ref: newer, Verb: pawl.Ack}, nack)
 	}
 }
 

@@ -68,7 +68,8 @@ package storagetest
 //	ended by the same verb before        "rules/settle can be repeated", "rules/settle by another verb is lost"
 //	lost, as given                       "rules/lost refs come back as given", "tx/settle of a lost claim in a transaction"
 //	Outcome.Repeat                       "rules/settle of a missing job"
-//	the same outcome again in a call     "rules/settle twice in one call"
+//	the same outcome again in a call     "rules/settle twice in one call",
+//	                                     "rules/settle again after a newer claim in one call"
 //	one outcome never hinders another    "rules/one outcome never hinders another"
 //	BusyError                            "tx/settle does not wait for an open transaction"
 //

@@ -242,23 +242,42 @@ func (p *Pool) judgeError(r *run, err error) {
 }
 
 // ofContext reports whether err is what the context's end brought about, if it
-// had one. It returns err, or what is to take its place if its methods panic.
+// had one. It returns err, or what is to take its place if its methods do not
+// return.
 func ofContext(err, cause error) (ended bool, failure error) {
 	if cause == nil {
 		return false, err
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			ended, failure = false, judgePanic(v)
-		}
-	}()
-	ended = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cause)
+	bad := apart(func() {
+		ended = errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, cause)
+	})
+	if bad != nil {
+		return false, bad
+	}
 	return ended, err
 }
 
-// judgePanic is the failure whose judgement panicked with v.
-func judgePanic(v any) *panicError {
-	return &panicError{text: fmt.Sprintf("panic while the failure was judged: %v", v), stack: debug.Stack()}
+// apart calls f, which judges a failure by means of the user's code, and says
+// how it ended if it did not return. It has a goroutine of its own, since
+// runtime.Goexit can't be kept from ending the one that calls it.
+func apart(f func()) (bad *panicError) {
+	ended := make(chan *panicError, 1)
+	go func() {
+		returned := false
+		defer func() {
+			switch v := recover(); {
+			case returned:
+				ended <- nil
+			case v != nil:
+				ended <- &panicError{text: fmt.Sprintf("panic while the failure was judged: %v", v), stack: debug.Stack()}
+			default:
+				ended <- &panicError{text: "runtime.Goexit called while the failure was judged", stack: debug.Stack()}
+			}
+		}()
+		f()
+		returned = true
+	}()
+	return <-ended
 }
 
 // fail makes err the outcome of r and tells the kind.
@@ -276,21 +295,20 @@ func (p *Pool) fail(r *run, err error) {
 	}
 }
 
-// outcomeOf is [pawl.OutcomeOf] for code that may panic.
+// outcomeOf is [pawl.OutcomeOf] for code that may not return.
 func outcomeOf(ref pawl.Ref, j *pawl.Job, k *kind, err error) (o pawl.Outcome) {
-	defer func() {
-		if v := recover(); v != nil {
-			o = pawl.Outcome{Verb: pawl.Nack, Delay: pawl.Exponential{}.Delay(j.Attempt, nil)}
-			failure := judgePanic(v)
-			o.Error, o.Stack = failure.text, string(failure.stack)
+	bad := apart(func() {
+		o = pawl.OutcomeOf(j, err, k.backoff)
+		var p *panicError
+		if errors.As(err, &p) {
+			o.Stack = string(p.stack)
 		}
-		o.Ref = ref // whatever the handler has done to its job
-	}()
-	o = pawl.OutcomeOf(j, err, k.backoff)
-	var p *panicError
-	if errors.As(err, &p) {
-		o.Stack = string(p.stack)
+	})
+	if bad != nil {
+		o = pawl.Outcome{Verb: pawl.Nack, Delay: pawl.Exponential{}.Delay(j.Attempt, nil)}
+		o.Error, o.Stack = bad.text, string(bad.stack)
 	}
+	o.Ref = ref // whatever the handler has done to its job
 	return o
 }
 

@@ -6,7 +6,9 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-func claimRules() []testCase {
+func claimRules() []testCase { return append(claimDueRules(), claimOtherRules()...) }
+
+func claimDueRules() []testCase {
 	return []testCase{
 		{
 			name: "claim order",
@@ -44,6 +46,11 @@ func claimRules() []testCase {
 			says: "A job whose StartBefore has come is never returned by Claim; it ends as Sweep would end it.",
 			run:  claimStartBefore,
 		},
+	}
+}
+
+func claimOtherRules() []testCase {
+	return []testCase{
 		{
 			name: "paused queue yields nothing",
 			says: "A paused queue yields nothing to a Claim that began after Configure returned; other queues do, and it does again when resumed.",

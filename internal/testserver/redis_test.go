@@ -1,0 +1,44 @@
+package testserver
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestRedisSurvivesKill(t *testing.T) {
+	s := NewRedis(t, &RedisOptions{Fsync: "always", Settings: map[string]string{"maxmemory": "50mb"}})
+	client := s.Client(&redis.Options{MaxRetries: -1})
+	defer client.Close()
+	if err := client.Set(t.Context(), "kept", "7", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	if err := client.Ping(t.Context()).Err(); err == nil {
+		t.Fatal("a killed server answers")
+	}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if got := client.Get(t.Context(), "kept").Val(); got != "7" {
+		t.Errorf("after a restart the value is %q", got)
+	}
+	if got := client.ConfigGet(t.Context(), "maxmemory").Val()["maxmemory"]; got != "52428800" {
+		t.Errorf("maxmemory is %s", got)
+	}
+}
+
+func TestRedisShared(t *testing.T) {
+	var first *RedisServer
+	t.Run("group", func(t *testing.T) {
+		first = Redis(t)
+		if second := Redis(t); second != first {
+			t.Error("two servers in one binary")
+		}
+	})
+	if _, err := os.Stat(first.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the server outlived its last user: %v", err)
+	}
+}

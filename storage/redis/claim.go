@@ -1,0 +1,264 @@
+package redis
+
+import (
+	"context"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/text"
+)
+
+// How a claim is made, as lua/cycle.lua numbers it.
+const (
+	claimNothing = iota
+	claimFresh
+	claimAgain     // what runs under the token, else new jobs
+	claimOnlyAgain // what runs under the token
+)
+
+// cycle is one Settle, Claim or both.
+type cycle struct {
+	s        *Store
+	outcomes []pawl.Outcome
+	spec     pawl.ClaimSpec
+	lost     []int // places of outcomes
+	got      pawl.Claimed
+}
+
+// part is what one call of the script has for one queue.
+type part struct {
+	section
+	max int // jobs to claim
+}
+
+func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	c := &cycle{s: s, outcomes: outcomes}
+	for _, some := range calls(s, c.parts()) {
+		if err := c.run(ctx, some, claimNothing, 0); err != nil {
+			return nil, err
+		}
+	}
+	return c.lostRefs(), nil
+}
+
+func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (*cycle, error) {
+	c := &cycle{s: s, outcomes: outcomes, spec: spec}
+	parts := c.parts()
+	if s.cluster {
+		return c, c.apart(ctx, parts)
+	}
+	how := claimFresh
+	if spec.Repeat {
+		how = claimAgain
+	}
+	return c, c.run(ctx, parts, how, spec.Max)
+}
+
+// apart makes the calls of a cluster, where each queue needs its own.
+func (c *cycle) apart(ctx context.Context, parts []part) error {
+	if c.spec.Repeat {
+		for _, p := range parts {
+			if err := c.run(ctx, []part{p}, claimOnlyAgain, c.spec.Max); err != nil {
+				return err
+			}
+		}
+		if len(c.got.Jobs) > 0 {
+			return nil
+		}
+		for i := range parts {
+			parts[i].places = nil // settled
+		}
+	}
+	var next time.Duration
+	for _, p := range parts {
+		left := c.spec.Max - len(c.got.Jobs)
+		how := claimFresh
+		if p.max == 0 || left == 0 {
+			if how = claimNothing; len(p.places) == 0 {
+				continue
+			}
+		}
+		if err := c.run(ctx, []part{p}, how, left); err != nil {
+			return err
+		}
+		if d := c.got.NextDue; d > 0 && (next == 0 || d < next) {
+			next = d
+		}
+	}
+	c.got.NextDue = next
+	if len(c.got.Jobs) == c.spec.Max {
+		c.got.NextDue = 0
+		return c.leave(ctx, parts)
+	}
+	return nil
+}
+
+// leave takes the claimer from those with room in the queues that it asked
+// before another one filled it.
+func (c *cycle) leave(ctx context.Context, parts []part) error {
+	store := c.s.watch.name()
+	if store == "" {
+		return nil
+	}
+	for _, p := range parts {
+		if p.max == 0 {
+			continue
+		}
+		keys := c.s.names.queue(nil, p.queue)
+		if err := c.s.client.HDel(ctx, keys[len(keys)-1], store+" "+c.spec.Worker).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parts lists the asked queues in order, and then others with outcomes.
+func (c *cycle) parts() []part {
+	var parts []part
+	for _, ask := range c.spec.Queues {
+		parts = append(parts, part{section{queue: ask.Queue}, ask.Max})
+	}
+	for _, sec := range sections(len(c.outcomes), func(i int) string { return c.outcomes[i].Ref.Queue }) {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.queue == sec.queue })
+		if i < 0 {
+			parts = append(parts, part{section: sec})
+			continue
+		}
+		parts[i].places = sec.places
+	}
+	return parts
+}
+
+// run calls the script until all that is due in the queues has been made ready,
+// which takes more than one call only if very much is due.
+func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
+	keys := make([]string, 0, len(parts)*len(keySuffixes))
+	for _, p := range parts {
+		keys = c.s.names.queue(keys, p.queue)
+	}
+	for {
+		reply, err := c.s.run(ctx, c.s.scripts.cycle, keys, []byte(*c.message(parts, how, left)))
+		if err != nil {
+			return err
+		}
+		again, err := c.read(parts, reply)
+		if err != nil || !again {
+			return err
+		}
+		parts = slices.Clone(parts)
+		for i := range parts {
+			parts[i].places = nil // settled
+		}
+		left = min(left, c.spec.Max-len(c.got.Jobs))
+	}
+}
+
+func (c *cycle) read(parts []part, reply any) (again bool, err error) {
+	l, err := items(reply, 4)
+	if err != nil {
+		return false, err
+	}
+	lost, err := items(l[0], 0)
+	if err != nil {
+		return false, err
+	}
+	for _, place := range lost {
+		c.lost = append(c.lost, int(number(place)))
+	}
+	jobs, err := items(l[1], 0)
+	if err != nil {
+		return false, err
+	}
+	for ; len(jobs) >= 6; jobs = jobs[6:] {
+		if err := c.readJob(parts, jobs); err != nil {
+			return false, err
+		}
+	}
+	c.got.NextDue = time.Duration(number(l[2])) * time.Microsecond
+	return number(l[3]) == 1, nil
+}
+
+func (c *cycle) readJob(parts []part, l []any) error {
+	n := int(number(l[0])) - 1
+	if n < 0 || n >= len(parts) {
+		return errReply
+	}
+	id, err := parseID(l[1])
+	if err != nil {
+		return err
+	}
+	j, err := (&stored{state: str(l[2]), body: str(l[3]), failures: str(l[4]), progress: str(l[5])}).job(parts[n].queue, id)
+	if err != nil {
+		return err
+	}
+	c.got.Jobs = append(c.got.Jobs, j)
+	return nil
+}
+
+// lostRefs are the refs that were lost, in order.
+func (c *cycle) lostRefs() (refs []pawl.Ref) {
+	slices.Sort(c.lost)
+	for _, place := range c.lost {
+		if place >= 0 && place < len(c.outcomes) {
+			refs = append(refs, c.outcomes[place].Ref)
+		}
+	}
+	return refs
+}
+
+func (c *cycle) message(parts []part, how, left int) *message {
+	m := c.s.begin(7)
+	m.field("how", int64(how))
+	m.field("max", int64(left))
+	m.field("lease", microseconds(c.spec.Lease))
+	m.string("token")
+	m.bytes(binary.BigEndian.AppendUint64(nil, uint64(c.spec.Token)))
+	m.string("worker")
+	m.string(c.spec.Worker)
+	m.string("store")
+	m.string(c.s.watch.name())
+	m.string("queues")
+	m.array(len(parts))
+	for _, p := range parts {
+		m.object(2)
+		m.field("max", int64(p.max))
+		m.string("outcomes")
+		m.array(len(p.places))
+		for _, place := range p.places {
+			appendOutcome(m, place, &c.outcomes[place])
+		}
+	}
+	return m
+}
+
+// noPriority is beyond all priorities.
+const noPriority = 5000
+
+// appendOutcome writes the fields of an outcome, in the order of lua/cycle.lua.
+func appendOutcome(m *message, place int, o *pawl.Outcome) {
+	m.array(9)
+	m.int(int64(place))
+	m.bytes(o.Ref.ID[:])
+	m.int(fence(o.Ref.Fence))
+	m.int(int64(o.Verb))
+	m.int(microseconds(max(o.Delay, 0)))
+	if o.Priority != nil {
+		m.int(int64(*o.Priority))
+	} else {
+		m.int(noPriority)
+	}
+	switch o.Verb {
+	case pawl.Ack:
+		m.bytes(o.Result)
+		m.string("")
+	case pawl.Nack, pawl.Bury:
+		m.string(text.Clean(o.Error, pawl.MaxErrorText))
+		m.string(text.Clean(o.Stack, pawl.MaxErrorText))
+	default:
+		m.string("")
+		m.string("")
+	}
+	m.flag(o.Repeat)
+}

@@ -1,0 +1,173 @@
+package redis
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+
+	"github.com/pawlq/pawl"
+)
+
+func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	receipts := make([]pawl.Receipt, len(reqs))
+	all := sections(len(reqs), func(i int) string { return reqs[i].Queue })
+	for _, some := range calls(s, all) {
+		e := &enqueue{s: s, reqs: reqs, sections: some, known: make([]bool, len(some))}
+		if err := e.run(ctx, receipts); err != nil {
+			return nil, err
+		}
+	}
+	return receipts, nil
+}
+
+// enqueue is one step that stores requests.
+type enqueue struct {
+	s        *Store
+	reqs     []*pawl.Request
+	sections []section
+	known    []bool // by section: the queue is in the register
+}
+
+// run stores the requests, after their queues were entered in the register, from
+// where sweeps know of them.
+func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
+	keys := e.s.keys(e.sections)
+	for {
+		reply, err := e.s.run(ctx, e.s.scripts.enqueue, keys, e.args()...)
+		if err != nil {
+			return err
+		}
+		l, err := items(reply, 2)
+		if err != nil {
+			return err
+		}
+		switch str(l[0]) {
+		case "ok":
+			return e.read(l[1], receipts)
+		case "full":
+			return e.full(l)
+		}
+		if err := e.register(ctx, l[1]); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *enqueue) register(ctx context.Context, unknown any) error {
+	places, err := items(unknown, 1)
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		i := int(number(p)) - 1
+		if i < 0 || i >= len(e.sections) {
+			return errReply
+		}
+		if err := e.s.register(ctx, e.sections[i].queue); err != nil {
+			return err
+		}
+		e.known[i] = true
+	}
+	return nil
+}
+
+// register enters a queue in the register. The random value keeps those who find
+// the queue empty from taking it out again.
+func (s *Store) register(ctx context.Context, queue string) error {
+	return s.client.HSet(ctx, s.names.register, queue, strconv.FormatUint(rand.Uint64(), 36)).Err()
+}
+
+func (e *enqueue) full(l []any) error {
+	if len(l) < 3 {
+		return errReply
+	}
+	n, i := int(number(l[1]))-1, int(number(l[2]))-1
+	if n < 0 || n >= len(e.sections) || i < 0 || i >= len(e.sections[n].places) {
+		return errReply
+	}
+	q := e.reqs[e.sections[n].places[i]]
+	return &pawl.FullError{Queue: q.Queue, Limit: q.MaxDepth}
+}
+
+func (e *enqueue) read(reply any, receipts []pawl.Receipt) error {
+	l, err := items(reply, 0)
+	if err != nil {
+		return err
+	}
+	for _, sec := range e.sections {
+		for _, place := range sec.places {
+			if len(l) < 2 {
+				return errReply
+			}
+			id, err := parseID(l[1])
+			if err != nil {
+				return err
+			}
+			receipts[place] = pawl.Receipt{ID: id, Queue: sec.queue, Status: pawl.ReceiptStatus(number(l[0]))}
+			l = l[2:]
+		}
+	}
+	return nil
+}
+
+// args are those of the script: what it reads of the requests, and then what it
+// need not read of each.
+func (e *enqueue) args() []any {
+	m := e.s.begin(1)
+	args := make([]any, 1, 1+len(e.reqs))
+	m.string("queues")
+	m.array(len(e.sections))
+	for i, sec := range e.sections {
+		bounded := false
+		for _, place := range sec.places {
+			bounded = bounded || e.reqs[place].MaxDepth > 0
+		}
+		m.object(3)
+		m.string("known")
+		m.flag(e.known[i])
+		m.string("bounded")
+		m.flag(bounded)
+		m.string("reqs")
+		m.array(len(sec.places))
+		for _, place := range sec.places {
+			q := e.reqs[place]
+			args = append(args, rest(q))
+			appendRequest(m, q, len(args))
+		}
+	}
+	args[0] = []byte(*m)
+	return args
+}
+
+// rest is the part of a body behind the head.
+func rest(q *pawl.Request) []byte {
+	m := make(message, 0, len(q.Payload)+len(q.Kind)+16)
+	appendStatic(&m, q)
+	return append(m, q.Payload...)
+}
+
+// appendRequest writes the fields of a request, in the order of lua/enqueue.lua,
+// and the number of the argument with the rest.
+func appendRequest(m *message, q *pawl.Request, rest int) {
+	m.array(16)
+	m.bytes(q.ID[:])
+	m.int(int64(q.Priority))
+	m.int(microseconds(max(q.Delay, 0)))
+	m.int(micros(q.RunAt))
+	m.int(microseconds(q.Retention))
+	m.int(int64(q.MaxAttempts))
+	m.int(int64(q.MaxRescues))
+	m.int(microseconds(q.Lease))
+	m.int(micros(q.StartBefore))
+	if q.UniqueKey == "" {
+		m.int(0)
+	} else {
+		m.string(q.UniqueKey)
+	}
+	m.int(int64(q.UniqueMode))
+	m.int(microseconds(q.UniqueWindow))
+	m.int(int64(q.OnDuplicate))
+	m.int(int64(max(q.MaxDepth, 0)))
+	m.flag(q.WhenFull == pawl.DropOldest)
+	m.int(int64(rest))
+}

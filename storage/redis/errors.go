@@ -1,0 +1,27 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/pawlq/pawl"
+)
+
+// ErrServer means that the server can't be used: it is too old, or its settings
+// could lose jobs and Options says to refuse that.
+var ErrServer = errors.New("pawl/redis: server can't be used")
+
+// explain says what failed. The errors of package pawl and of contexts pass
+// through as they are.
+func explain(what string, err error) error {
+	for _, own := range []error{
+		pawl.ErrFull, pawl.ErrInvalid, pawl.ErrClosed, pawl.ErrSchema, pawl.ErrUnsupported, ErrServer,
+		context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, own) {
+			return err
+		}
+	}
+	return fmt.Errorf("pawl/redis: %s: %w", what, err)
+}

@@ -1,0 +1,225 @@
+-- Settles outcomes and claims jobs.
+
+-- Fields of an outcome; Go's settle.go has the same list.
+local PLACE, ID, REF, VERB, DELAY, URGENCY, PAYLOAD, STACK, REPEAT = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local ACK, NACK, BURY, RELEASE, SNOOZE, SKIP = 1, 2, 3, 4, 5, 6
+-- How a claim is made: not at all, with new jobs, with those of its token if there
+-- are any, or only with those.
+local FRESH, AGAIN, ONLYAGAIN = 1, 2, 3
+-- Promotions of one call. More are left to further calls, since a claim must not
+-- choose before all due jobs are ready.
+local MAXPROMOTED = 10 * STEP
+
+local lost, jobs, queues = {}, {}, {}
+
+-- handback makes a record wait as if its claim had not been.
+local function handback(q, id, r, o)
+	local count, why = RELEASES, wRELEASE
+	if o[VERB] == SNOOZE then count, why = SNOOZES, wSNOOZE end
+	if o[VERB] == SKIP then count, why = SKIPS, wSKIP end
+	if o[VERB] == RELEASE and o[URGENCY] < 2000 then r[PRIO] = o[URGENCY] end
+	r[ATTEMPT] = r[ATTEMPT] - 1
+	r[count] = r[count] + 1
+	wait(q, id, r, why, o[DELAY])
+end
+
+local function settleone(q, id, r, o)
+	local verb = o[VERB]
+	unlink(q, id, r)
+	r[LASTFENCE], r[LASTVERB] = r[FENCE], verb
+	if verb == ACK then
+		if o[PAYLOAD] ~= '' then
+			r[RESULT] = 1
+			hput(q, EXTRA, 'r' .. id, o[PAYLOAD])
+		elseif r[RESULT] == 1 then
+			r[RESULT] = 0
+			hput(q, EXTRA, 'r' .. id, false)
+		end
+		return finish(q, id, r, sCOMPLETED, 0)
+	end
+	if verb > BURY then return handback(q, id, r, o) end
+	fail(q, id, r, o[PAYLOAD], o[STACK])
+	if verb == BURY then return finish(q, id, r, sBURIED, wBURY) end
+	if r[MAXATT] ~= -1 and r[ATTEMPT] >= r[MAXATT] then return finish(q, id, r, sBURIED, wATTEMPTS) end
+	r[RETRIES], r[RUNAT] = r[RETRIES] + 1, now
+	wait(q, id, r, wRETRY, o[DELAY])
+end
+
+local function settle(q, outcomes)
+	local ids, done = {}, {} -- done has the accepted outcomes of this call by ID
+	for i, o in ipairs(outcomes) do ids[i] = o[ID] end
+	load(q, ids)
+	for _, o in ipairs(outcomes) do
+		local id, fence, verb = o[ID], o[REF], o[VERB]
+		local r, same = q.rec[id], done[id]
+		while same and (same[REF] ~= fence or same[VERB] ~= verb) do same = same.before end
+		if r and r[STAT] == sRUNNING and r[FENCE] == fence then
+			settleone(q, id, r, o)
+		elseif not same and not (r and fence > 0 and r[LASTFENCE] == fence and r[LASTVERB] == verb)
+			and not (not r and o[REPEAT] == 1) then
+			lost[#lost + 1] = o[PLACE]
+			fence = nil
+		end
+		if fence then
+			o.before = done[id]
+			done[id] = o
+		end
+	end
+	flush(q)
+end
+
+local function add(q, id, state, body, failed, progress)
+	local n = #jobs
+	jobs[n + 1], jobs[n + 2], jobs[n + 3], jobs[n + 4] = q.n, id, state, body
+	jobs[n + 5] = failed == 1 and call('HGET', q.k[EXTRA], 'f' .. id) or ''
+	jobs[n + 6] = progress == 1 and call('HGET', q.k[EXTRA], 'p' .. id) or ''
+end
+
+local function idsof(packed)
+	local ids = {}
+	for i = 1, #packed / 16 do ids[i] = sub(packed, 16 * i - 15, 16 * i) end
+	return ids
+end
+
+-- running lists the jobs that run under the token, in the order of their claims.
+local function running(q)
+	local ids, found = idsof(hget(q, INFO, 'i' .. args.token) or ''), {}
+	load(q, ids)
+	for _, id in ipairs(ids) do
+		local r = q.rec[id]
+		if r and r[STAT] == sRUNNING and r[TOKEN] == args.token then found[#found + 1] = id end
+	end
+	table.sort(found, function(a, b) return q.rec[a][FENCE] < q.rec[b][FENCE] end)
+	return found
+end
+
+local function again(q)
+	for _, id in ipairs(running(q)) do
+		local r = q.rec[id]
+		add(q, id, call('HGET', q.k[STATE], id), call('HGET', q.k[BODY], id), r[FAILED], r[PROGRESS])
+	end
+end
+
+-- run makes a record Running.
+local function run(q, id, r)
+	q.fence = q.fence + 1
+	r[STAT], r[WHY], r[FENCE], r[TOKEN], r[WORKER] = sRUNNING, 0, q.fence, args.token, args.worker
+	r[CLAIMED], r[UNTIL], r[ATTEMPT] = now, now + (r[OWNLEASE] > 0 and r[OWNLEASE] or args.lease), r[ATTEMPT] + 1
+	if r[STARTED] == 0 then r[STARTED] = now end
+	if r[UMODE] == uCLAIMED then dropkey(q, id, r) end
+	if r[BEFORE] > 0 then zput(q, EXPIRE, id, false) end
+	if r[PROGRESS] == 1 then
+		r[PROGRESS] = 0
+		hput(q, EXTRA, 'p' .. id, false)
+	end
+end
+
+-- take claims what was popped from the ready set.
+local function take(q, popped, claim)
+	local ids = {}
+	for i = 1, #popped, 2 do ids[#ids + 1] = idofready(popped[i]) end
+	local bodies, states = call('HMGET', q.k[BODY], unpack(ids)), call('HMGET', q.k[STATE], unpack(ids))
+	local n
+	for i, id in ipairs(ids) do
+		local r = states[i] and cmsgpack.unpack(states[i]) or bodies[i] and head(bodies[i])
+		if r and bodies[i] and r[1] <= sREADY then
+			pad(r)
+			r[STAT] = sREADY
+			if r[BEFORE] > 0 and r[BEFORE] <= now then
+				finish(q, id, r, sCANCELED, wEXPIRED)
+				zput(q, EXPIRE, id, false)
+			else
+				run(q, id, r)
+				n = claim.n + 1
+				claim.n = n
+				claim.ids[n] = id
+				claim.first = math.min(claim.first or r[UNTIL], r[UNTIL])
+				claim.run[2 * n - 1], claim.run[2 * n] = r[FENCE], id
+				local failed, state = r[FAILED], encode(r)
+				claim.set[2 * n - 1], claim.set[2 * n] = id, state
+				add(q, id, state, bodies[i], failed, 0)
+			end
+		end
+	end
+end
+
+-- enter writes what a claim changed.
+local function enter(q, claim)
+	chunked('HSET', q.k[STATE], claim.set, 2 * STEP)
+	chunked('ZADD', q.k[RUN], claim.run, 2 * STEP)
+	if #claim.old > 0 then
+		claim.first = math.min(claim.first, tonumber(call('ZSCORE', q.k[LEASE], args.token) or claim.first))
+	end
+	hput(q, INFO, 'i' .. args.token, claim.old .. table.concat(claim.ids))
+	hput(q, INFO, 'n' .. args.token, claim.n + #claim.old / 16)
+	zput(q, LEASE, args.token, claim.first)
+	q.newfence = true
+end
+
+-- claim takes up to max jobs of a queue and returns how many it got.
+local function claim(q, max)
+	local c = {n = 0, ids = {}, set = {}, run = {}, old = table.concat(running(q))}
+	q.fence = math.max(q.fence, now)
+	while c.n < max do
+		local popped = call('ZPOPMIN', q.k[READY], max - c.n)
+		if #popped == 0 then break end
+		take(q, popped, c)
+	end
+	if c.n > 0 then enter(q, c) end
+	return c.n
+end
+
+-- room notes that the claimer would take more, or that it would not.
+local function room(q, more)
+	if args.store == '' then return end
+	local field = args.store .. ' ' .. args.worker
+	if more > 0 then
+		call('HSET', q.k[IDLE], field, more)
+	else
+		call('HDEL', q.k[IDLE], field)
+	end
+end
+
+for n, section in ipairs(args.queues) do
+	local q = open(n - 1)
+	q.n, queues[n] = n, q
+	if #section.outcomes > 0 then settle(q, section.outcomes) end
+end
+
+if args.how == AGAIN or args.how == ONLYAGAIN then
+	for _, q in ipairs(queues) do again(q) end
+end
+local left, nextdue, unready = args.max, 0, 0
+if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
+	for n, section in ipairs(args.queues) do
+		local q = queues[n]
+		if section.max > 0 and not q.paused then
+			local expired = expire(q, STEP)
+			local count = 0
+			repeat
+				local some = promote(q, STEP)
+				count = count + some
+			until some < STEP or count >= MAXPROMOTED
+			if count >= MAXPROMOTED then
+				unready = 1
+				break
+			end
+			q.got = claim(q, math.min(section.max, left))
+			left = left - q.got
+			flush(q)
+			local due = first(q, LATER)
+			if due then nextdue = math.min(nextdue > 0 and nextdue or due - now, due - now) end
+			if left == 0 then break end
+		end
+	end
+	for n, section in ipairs(args.queues) do
+		if section.max > 0 and unready == 0 then room(queues[n], math.min(left, section.max - (queues[n].got or 0))) end
+	end
+end
+for _, q in ipairs(queues) do
+	-- Jobs that are left may be for claimers that were not told yet.
+	if args.how ~= 0 and not q.paused then q.fresh = call('ZCARD', q.k[READY]) end
+	q.quiet = args.how ~= 0
+	close(q)
+end
+return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready}

@@ -1,0 +1,155 @@
+-- Stores requests, all or none. What the script need not read of them, payloads above
+-- all, follows the first argument, one for each.
+
+-- Fields of a request; Go's enqueue.go has the same list.
+local ID, P, DELAY, AT, RET, ATT, RES, OWN, BEF, KEY, MODE, WIN, DUP, DEPTH, FULL, PLACE =
+	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+local REPLACE, DROP = 1, 1
+local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
+
+local queues, receipts, unknown = {}, {}, {}
+for n, section in ipairs(args.queues) do
+	queues[n] = open(n - 1)
+	if not queues[n].known then
+		if section.known == 0 then unknown[#unknown + 1] = n end
+		hput(queues[n], INFO, 'known', 1)
+	end
+	if section.bounded == 1 then
+		queues[n].depth = call('ZCARD', queues[n].k[READY]) + call('ZCARD', queues[n].k[LATER])
+		queues[n].log = {}
+	end
+end
+if #unknown > 0 then return {'unknown', unknown} end
+
+-- terms sets what of a record comes from its request and the time.
+local function terms(r, req)
+	local at = math.max(req[AT] > 0 and req[AT] or now + req[DELAY], now)
+	r[STAT], r[PRIO], r[RUNAT] = at > now and sSCHEDULED or sREADY, req[P], at
+	r[RETAIN], r[MAXATT], r[MAXRES], r[OWNLEASE] = req[RET], req[ATT], req[RES], req[OWN]
+end
+
+local function extras(r, req)
+	r[BEFORE], r[UKEY], r[UMODE], r[UWINDOW] = req[BEF], req[KEY], req[MODE], req[WIN]
+	r[HELD] = req[KEY] ~= 0 and 1 or 0
+end
+
+local function store(q, req)
+	local id, r = req[ID], {0, 0, 0, 0, now}
+	q.seq, q.newseq = q.seq + 1, true
+	r[SEQ] = q.seq
+	terms(r, req)
+	if req[KEY] ~= 0 or req[BEF] ~= 0 or req[MODE] ~= 0 or req[WIN] ~= 0 then
+		extras(pad(r), req)
+		if req[KEY] ~= 0 then hput(q, UNIQUE, req[KEY], id) end
+		link(q, id, r)
+		q.dirty[id] = nil -- the body has it all
+		hput(q, BODY, id, pack(r) .. ARGV[req[PLACE]])
+		q.rec[id] = r
+		return
+	end
+	q.waiting = q.waiting + 1
+	if r[STAT] == sREADY then
+		zput(q, READY, readymember(r, id), r[PRIO])
+		q.fresh = q.fresh + 1
+	else
+		zput(q, LATER, latermember(r, id), r[RUNAT])
+		q.later = math.min(q.later or r[RUNAT], r[RUNAT])
+	end
+	hput(q, BODY, id, encode(r) .. ARGV[req[PLACE]])
+	q.rec[id] = true
+end
+
+local function replace(q, id, r, req)
+	unlink(q, id, r)
+	if req[KEY] ~= r[UKEY] then dropkey(q, id, r) end
+	terms(r, req)
+	extras(r, req)
+	r[ATTEMPT], r[RESCUED], r[WHY] = 0, 0, 0
+	if r[PROGRESS] == 1 then
+		r[PROGRESS] = 0
+		hput(q, EXTRA, 'p' .. id, false)
+	end
+	hput(q, BODY, id, pack(r) .. ARGV[req[PLACE]])
+	link(q, id, r)
+end
+
+-- drop cancels the waiting job that gives way.
+local function drop(q)
+	flush(q)
+	local last, id = call('ZREVRANGE', q.k[READY], 0, 0, 'WITHSCORES'), nil
+	if #last > 0 then
+		id = idofready(call('ZRANGEBYSCORE', q.k[READY], last[2], last[2], 'LIMIT', 0, 1)[1])
+	else
+		id = idoflater(call('ZRANGE', q.k[LATER], 0, 0)[1])
+	end
+	local r = get(q, id)
+	unlink(q, id, r)
+	finish(q, id, r, sCANCELED, wDROPPED)
+end
+
+-- enqueue deals with one request. It returns false if the queue is full.
+local function enqueue(q, req)
+	local id = req[ID]
+	if q.rec[id] then return EXISTS, id end
+	if req[KEY] ~= 0 then
+		local r, who = holder(q, req[KEY])
+		if r then
+			if req[DUP] ~= REPLACE or r[STAT] > sREADY then return DUPLICATE, who end
+			replace(q, who, r, req)
+			return REPLACED, who
+		end
+	end
+	if req[DEPTH] > 0 and q.depth + q.waiting >= req[DEPTH] then
+		if req[FULL] ~= DROP then return false end
+		drop(q)
+		load(q, {id})
+	end
+	store(q, req)
+	return STORED, id
+end
+
+-- revert puts back what was flushed.
+local function revert(q)
+	for i = #q.log, 1, -1 do
+		local command, key, field, old = unpack(q.log[i])
+		if command == 'HGET' then
+			if old then call('HSET', key, field, old) else call('HDEL', key, field) end
+		elseif old then
+			call('ZADD', key, old, field)
+		else
+			call('ZREM', key, field)
+		end
+	end
+end
+
+-- present marks the IDs that are there, which is all that most requests need to
+-- know of them.
+local function present(q, reqs)
+	for i = 1, #reqs, STEP do
+		local ids = {}
+		for j = i, math.min(i + STEP - 1, #reqs) do ids[#ids + 1] = reqs[j][ID] end
+		local bodies = call('HMGET', q.k[BODY], unpack(ids))
+		for j, id in ipairs(ids) do
+			if not bodies[j] then q.rec[id] = false end
+		end
+	end
+end
+
+for n, section in ipairs(args.queues) do
+	local q, reqs = queues[n], section.reqs
+	present(q, reqs)
+	for i, req in ipairs(reqs) do
+		if q.rec[req[ID]] == nil then load(q, {req[ID]}) end
+		local status, id = enqueue(q, req)
+		if not status then
+			for m = n, 1, -1 do
+				if queues[m].log then revert(queues[m]) end
+			end
+			return {'full', n, i}
+		end
+		receipts[#receipts + 1] = status
+		receipts[#receipts + 1] = id
+	end
+end
+for _, q in ipairs(queues) do close(q) end
+return {'ok', receipts}

@@ -1,0 +1,18 @@
+-- Reads jobs by ID. What is missing is empty.
+
+local q, found = open(0), {}
+load(q, args.ids)
+for _, id in ipairs(args.ids) do
+	local r, n = q.rec[id], #found
+	if r then
+		found[n + 1], found[n + 2] = r[STAT], call('HGET', q.k[STATE], id) or ''
+		found[n + 3] = call('HGET', q.k[BODY], id) or ''
+		found[n + 4] = r[FAILED] == 1 and call('HGET', q.k[EXTRA], 'f' .. id) or ''
+		found[n + 5] = r[PROGRESS] == 1 and call('HGET', q.k[EXTRA], 'p' .. id) or ''
+		found[n + 6] = r[RESULT] == 1 and call('HGET', q.k[EXTRA], 'r' .. id) or ''
+	else
+		found[n + 1], found[n + 2], found[n + 3] = 0, '', ''
+		found[n + 4], found[n + 5], found[n + 6] = '', '', ''
+	end
+end
+return found

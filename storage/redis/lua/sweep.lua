@@ -1,0 +1,178 @@
+-- Does what is due only because time passed, up to a limit of each sort.
+
+-- What earlier calls of the same sweep did counts too.
+local limit, before = args.limit, args.before
+local rescued, buried = {}, {}
+local rescues, promotions, expiries, purges = before[1], before[2], before[3], before[4]
+local more, nextdue = 0, nil
+-- Claims whose leases are looked at, and buried jobs, in one call.
+local MAXCLAIMS, MAXBURIED = 100, 10 * STEP
+local MINUTE, SECOND = 60000000, 1000000
+
+local seed = args.seed -- from 0 to 1
+
+local function random() -- not that of Lua, which begins alike in each script
+	seed = (seed + 0.6180339887498949) % 1
+	return seed
+end
+
+-- rescuedelay is pawl.RescueDelay.
+local function rescuedelay(n)
+	if n <= 1 then return 0 end
+	local d = math.min(SECOND * 2 ^ math.min(n - 2, 20), MINUTE)
+	return math.floor(d / 2 + random() * (d / 2))
+end
+
+local function rescue(q, id, r)
+	local ref = {q.n, id, r[FENCE]}
+	rescues = rescues + 1
+	q.ended[#q.ended + 1] = {id, r[FENCE]}
+	unlink(q, id, r)
+	fail(q, id, r, 'lease expired', '')
+	r[ATTEMPT] = r[ATTEMPT] - 1
+	if r[RESCUED] >= r[MAXRES] then
+		buried[#buried + 1] = ref
+		return finish(q, id, r, sBURIED, wRESCUES)
+	end
+	rescued[#rescued + 1] = ref
+	r[RESCUED], r[RESCUES], r[RUNAT] = r[RESCUED] + 1, r[RESCUES] + 1, now
+	wait(q, id, r, wRESCUE, rescuedelay(r[RESCUED]))
+end
+
+-- overdue rescues the jobs of one claim whose leases have expired, and notes when
+-- the next ones do.
+local function overdue(q, token)
+	local packed, ids, alive, first = hget(q, INFO, 'i' .. token) or '', {}, {}, nil
+	for i = 1, #packed / 16 do ids[i] = sub(packed, 16 * i - 15, 16 * i) end
+	load(q, ids)
+	for _, id in ipairs(ids) do
+		local r = q.rec[id]
+		if r and r[STAT] == sRUNNING and r[TOKEN] == token then
+			if r[UNTIL] <= now and rescues < limit then
+				rescue(q, id, r)
+			else
+				alive[#alive + 1] = id
+				first = math.min(first or r[UNTIL], r[UNTIL])
+			end
+		end
+	end
+	q.left[token] = nil -- counted anew
+	if first then
+		hput(q, INFO, 'n' .. token, #alive)
+		hput(q, INFO, 'i' .. token, table.concat(alive))
+	else
+		hput(q, INFO, 'n' .. token, false)
+		hput(q, INFO, 'i' .. token, false)
+	end
+	zput(q, LEASE, token, first or false)
+	flush(q)
+end
+
+local function rescuedue(q)
+	for _ = 1, MAXCLAIMS do
+		if rescues >= limit then return end
+		local at, token = first(q, LEASE)
+		if not at or at > now then return end
+		overdue(q, token)
+	end
+	more = 1
+end
+
+local function purge(q, max)
+	local ids = call('ZRANGEBYSCORE', q.k[PURGE], '-inf', now, 'LIMIT', 0, max)
+	load(q, ids)
+	for _, id in ipairs(ids) do
+		local r = q.rec[id]
+		if r and r[STAT] >= sCOMPLETED then
+			unlink(q, id, r)
+			remove(q, id, r)
+		else
+			zput(q, PURGE, id, false) -- an orphan
+		end
+	end
+	if #ids > 0 then flush(q) end
+	return #ids
+end
+
+local function note(at) if at then nextdue = math.min(nextdue or at, at) end end
+
+-- purgeburied deletes buried jobs that are too old or too many. Jobs behind some
+-- thousands that only their unique windows keep have to wait for these.
+local function purgeburied(q, max)
+	if args.retention == 0 and args.most == 0 then return 0 end
+	local n, done, at = call('ZCARD', q.k[BURIED]), 0, 0
+	local excess = args.most > 0 and n - args.most or 0
+	while at < math.min(n, MAXBURIED) and done < max do
+		local ids = call('ZRANGE', q.k[BURIED], at, at + STEP - 1)
+		load(q, ids)
+		for i, id in ipairs(ids) do
+			local r, due = q.rec[id], now
+			if r then
+				if at + i > excess then
+					if args.retention == 0 then return done end
+					due = r[FINISHED] + args.retention
+				end
+				local goes = math.max(due, windowend(r))
+				if goes <= now and done < max then
+					unlink(q, id, r)
+					remove(q, id, r)
+					done = done + 1
+				else
+					note(goes)
+					if due > now and windowend(r) <= due then return done end -- later ones go later
+				end
+			else
+				zput(q, BURIED, id, false) -- an orphan
+			end
+		end
+		at = at + STEP
+	end
+	return done
+end
+
+-- nextlease is when the first lease may expire. Claims that were extended since
+-- are looked at, so that nobody is called too early.
+local function nextlease(q)
+	for _ = 1, MAXCLAIMS do
+		local at, token = first(q, LEASE)
+		if not at or at <= now then return at end
+		overdue(q, token)
+		if first(q, LEASE) == at then return at end
+	end
+	return first(q, LEASE)
+end
+
+-- idle reports whether a queue holds nothing and has not been claimed from for
+-- an hour, so that it can be forgotten.
+local function idle(q)
+	if q.paused or q.fence > now - 60 * MINUTE then return 0 end
+	for i = READY, CANCELED do
+		if call('ZCARD', q.k[i]) > 0 then return 0 end
+	end
+	return 1
+end
+
+local forget = {}
+for n = 1, args.queues do
+	local q = open(n - 1)
+	q.n = n
+	rescuedue(q)
+	if expiries < limit then expiries = expiries + expire(q, limit - expiries) end
+	if promotions < limit then promotions = promotions + promote(q, limit - promotions) end
+	if purges < limit then purges = purges + purge(q, limit - purges) end
+	if purges < limit then
+		purges = purges + purgeburied(q, limit - purges)
+		flush(q)
+	end
+	note(nextlease(q))
+	note((first(q, EXPIRE)))
+	note((first(q, LATER)))
+	note((first(q, PURGE)))
+	close(q)
+	forget[n] = idle(q)
+end
+if nextdue and nextdue <= now or rescues >= limit or expiries >= limit or promotions >= limit
+	or purges >= limit then
+	more = 1
+end
+return {rescues, promotions, expiries, purges, more, nextdue and math.max(nextdue - now, 1) or 0, rescued, buried, forget}

@@ -1,0 +1,173 @@
+// Package redis keeps jobs in Redis 7.0 or newer.
+package redis
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/pawlq/pawl"
+)
+
+// Options are the settings of a Store. The zero value of each is its default.
+type Options struct {
+	// Prefix begins all keys, so that several installations can share a database:
+	// 1 to 64 letters, digits, '_', '-', '.' or ':'. Empty means DefaultPrefix.
+	Prefix string
+
+	// Clock replaces the server's clock if it is not nil. It is for tests.
+	Clock func() time.Time
+
+	// Logger gets warnings; nil means slog.Default().
+	Logger *slog.Logger
+}
+
+// A Store is a [pawl.Storage] on a Redis server or cluster. It also implements
+// [pawl.Watcher] and [pawl.Cycler]. Make one with [New] and end it with Close.
+type Store struct {
+	client  redis.UniversalClient
+	names   *names
+	scripts *scripts
+	clock   func() time.Time
+	log     *slog.Logger
+	cluster bool // each queue needs a call of its own
+	watch   watchers
+
+	closing sync.Once
+}
+
+var (
+	_ pawl.Storage = (*Store)(nil)
+	_ pawl.Watcher = (*Store)(nil)
+	_ pawl.Cycler  = (*Store)(nil)
+)
+
+// New returns a Store on the server of client. Close leaves client open. A nil o
+// means the defaults.
+func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store, error) {
+	f := Options{}
+	if o != nil {
+		f = *o
+	}
+	if f.Prefix == "" {
+		f.Prefix = DefaultPrefix
+	}
+	if f.Logger == nil {
+		f.Logger = slog.Default()
+	}
+	n, err := newNames(f.Prefix)
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: client, names: n, scripts: newScripts(), clock: f.Clock, log: f.Logger}
+	s.watch.init(s)
+	if err := s.check(ctx); err != nil {
+		return nil, explain("open", err)
+	}
+	return s, nil
+}
+
+// now is the test clock in microseconds, or 0, which makes scripts take the
+// server's time.
+func (s *Store) now() int64 {
+	if s.clock == nil {
+		return 0
+	}
+	return s.clock().UnixMicro()
+}
+
+// Close ends the Store: watchers return, and later calls fail with
+// [pawl.ErrClosed]. The client stays open.
+func (s *Store) Close() error {
+	s.closing.Do(func() { close(s.watch.gone) })
+	return nil
+}
+
+// call runs a call of the contract and explains its error.
+func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)) (T, error) {
+	var none T
+	select {
+	case <-s.watch.gone:
+		return none, pawl.ErrClosed
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return none, err
+	}
+	result, err := f()
+	if err != nil {
+		return none, explain(what, err)
+	}
+	return result, nil
+}
+
+// Enqueue implements [pawl.Writer]. On a cluster it is atomic for each queue.
+func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	return call(ctx, s, "enqueue", func() ([]pawl.Receipt, error) { return s.enqueue(ctx, reqs) })
+}
+
+// Settle implements [pawl.Writer].
+func (s *Store) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	return call(ctx, s, "settle", func() ([]pawl.Ref, error) { return s.settle(ctx, outcomes) })
+}
+
+// Claim implements [pawl.Storage].
+func (s *Store) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	_, c, err := s.Cycle(ctx, nil, spec)
+	return c, err
+}
+
+// Cycle implements [pawl.Cycler].
+func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
+	c, err := call(ctx, s, "claim", func() (*cycle, error) { return s.cycle(ctx, outcomes, spec) })
+	if err != nil {
+		return nil, pawl.Claimed{}, err
+	}
+	return c.lostRefs(), c.got, nil
+}
+
+// Extend implements [pawl.Storage].
+func (s *Store) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
+	return call(ctx, s, "extend", func() ([]pawl.Ref, error) { return s.extend(ctx, renewals) })
+}
+
+// Sweep implements [pawl.Storage].
+func (s *Store) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	return call(ctx, s, "sweep", func() (pawl.Swept, error) { return s.sweep(ctx, spec) })
+}
+
+// Change implements [pawl.Admin].
+func (s *Store) Change(ctx context.Context, c pawl.Change) ([]pawl.Changed, error) {
+	return call(ctx, s, "change", func() ([]pawl.Changed, error) { return s.change(ctx, c) })
+}
+
+// Configure implements [pawl.Admin].
+func (s *Store) Configure(ctx context.Context, queue string, set pawl.QueueSettings) error {
+	_, err := call(ctx, s, "configure", func() (struct{}, error) { return struct{}{}, s.configure(ctx, queue, set) })
+	return err
+}
+
+// Get implements [pawl.Admin]. Without a queue it costs a call for each queue.
+func (s *Store) Get(ctx context.Context, queue string, ids ...pawl.ID) ([]*pawl.Job, error) {
+	return call(ctx, s, "get", func() ([]*pawl.Job, error) { return s.get(ctx, queue, ids) })
+}
+
+// List implements [pawl.Admin].
+func (s *Store) List(ctx context.Context, spec pawl.ListSpec) (pawl.Page, error) {
+	return call(ctx, s, "list", func() (pawl.Page, error) { return s.list(ctx, spec) })
+}
+
+// Count implements [pawl.Admin].
+func (s *Store) Count(ctx context.Context, queues ...string) ([]pawl.QueueStats, error) {
+	return call(ctx, s, "count", func() ([]pawl.QueueStats, error) { return s.count(ctx, queues) })
+}
+
+// Watch implements [pawl.Watcher]. It first sends an EventReady without a queue,
+// for what happened before it listened.
+func (s *Store) Watch(ctx context.Context, f func(pawl.Event)) error { return s.watchEvents(ctx, f) }
+
+// Prefix returns what all keys begin with.
+func (s *Store) Prefix() string { return s.names.prefix }

@@ -1,0 +1,144 @@
+package redis
+
+import (
+	"context"
+	"crypto/sha1" // #nosec G505 -- it is how Redis names scripts
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua
+var sources embed.FS
+
+// A script is what the server runs as one step.
+type script struct {
+	source string
+	sha    string
+}
+
+// newScript puts a script together: its flags, what all share, and its own part.
+func newScript(name, flags string) *script {
+	head := "#!lua"
+	if flags != "" {
+		head += " flags=" + flags
+	}
+	source := head + "\n" + library() + readSource(name)
+	sum := sha1.Sum([]byte(source)) // #nosec G401
+	return &script{source, hex.EncodeToString(sum[:])}
+}
+
+func library() string { return readSource("lib") }
+
+func readSource(name string) string {
+	text, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // it is compiled in
+	}
+	return squeeze(string(text))
+}
+
+// squeeze leaves out comments and indents, which the server would keep.
+func squeeze(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// Flags of scripts. Without one the server refuses a script while its memory is
+// full, before the first write: so enqueues fail then, and all else goes on.
+const (
+	readOnly = "no-writes"
+	whenFull = "allow-oom"
+)
+
+// scripts are all scripts of a Store.
+type scripts struct {
+	enqueue, cycle, extend, sweep, change, get, list, count, configure, forget, unregister *script
+}
+
+func newScripts() *scripts {
+	plain := readSource("unregister")
+	sum := sha1.Sum([]byte(plain)) // #nosec G401
+	return &scripts{
+		enqueue:    newScript("enqueue", ""),
+		cycle:      newScript("cycle", whenFull),
+		extend:     newScript("extend", whenFull),
+		sweep:      newScript("sweep", whenFull),
+		change:     newScript("change", whenFull),
+		get:        newScript("get", readOnly),
+		list:       newScript("list", readOnly),
+		count:      newScript("count", readOnly),
+		configure:  newScript("configure", whenFull),
+		forget:     newScript("forget", whenFull),
+		unregister: &script{plain, hex.EncodeToString(sum[:])},
+	}
+}
+
+// once is a command that the client library must not repeat by itself: it can't
+// know whether the first try had an effect.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// run runs a script on its keys. A server that does not know it, because it was
+// restarted or its cache was emptied, is sent it.
+func (s *Store) run(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
+	reply, err := s.eval(ctx, "evalsha", sc.sha, keys, args)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		reply, err = s.eval(ctx, "eval", sc.source, keys, args)
+	}
+	return reply, err
+}
+
+func (s *Store) eval(ctx context.Context, command, what string, keys []string, args []any) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	full := make([]any, 0, 3+len(keys)+len(args))
+	full = append(full, command, what, len(keys))
+	for _, key := range keys {
+		full = append(full, key)
+	}
+	full = append(full, args...)
+	cmd := redis.NewCmd(ctx, full...)
+	if len(keys) > 0 {
+		cmd.SetFirstKeyPos(3)
+	}
+	_ = s.client.Process(ctx, once{cmd}) // cmd has the error
+	return cmd.Result()
+}
+
+// errReply means that a script returned something else than it should.
+var errReply = errors.New("pawl/redis: unexpected reply of a script")
+
+// items takes a reply that is a list.
+func items(reply any, least int) ([]any, error) {
+	l, ok := reply.([]any)
+	if !ok || len(l) < least {
+		return nil, fmt.Errorf("%w: %T", errReply, reply)
+	}
+	return l, nil
+}
+
+// number takes an integer; anything else is 0.
+func number(v any) int64 {
+	n, _ := v.(int64)
+	return n
+}
+
+// str takes a string; anything else is empty.
+func str(v any) string {
+	s, _ := v.(string)
+	return s
+}

@@ -1,0 +1,73 @@
+package redis
+
+// A section is what a call has for one queue: the places of its items.
+type section struct {
+	queue  string
+	places []int
+}
+
+// sections sorts n items by queue, in the order in which queues first come.
+func sections(n int, queueOf func(i int) string) []section {
+	var all []section
+	known := make(map[string]int, 1)
+	for i := range n {
+		queue := queueOf(i)
+		at, ok := known[queue]
+		if !ok {
+			at = len(all)
+			known[queue] = at
+			all = append(all, section{queue: queue})
+		}
+		all[at].places = append(all[at].places, i)
+	}
+	return all
+}
+
+// calls divides sections over calls of a script: one for all, or on a cluster,
+// where a script can reach only one slot, one each.
+func calls[T any](s *Store, all []T) [][]T {
+	if !s.cluster && len(all) > 0 {
+		return [][]T{all}
+	}
+	each := make([][]T, len(all))
+	for i := range all {
+		each[i] = all[i : i+1]
+	}
+	return each
+}
+
+func (s *Store) keys(all []section) []string {
+	queues := make([]string, len(all))
+	for i := range all {
+		queues[i] = all[i].queue
+	}
+	return s.names.queues(queues)
+}
+
+// begin begins the argument of a script: an object with n fields besides those
+// that all have.
+func (s *Store) begin(n int) *message {
+	m := new(message)
+	m.object(n + 3)
+	m.string("now")
+	m.int(s.now())
+	m.string("channel")
+	m.string(s.names.channel)
+	m.string("cluster")
+	m.bool(s.cluster)
+	return m
+}
+
+func (m *message) field(name string, v int64) {
+	m.string(name)
+	m.int(v)
+}
+
+// fence is a fence as scripts compare it. None that was given is beyond what a
+// float64 holds exactly, which is the only sort of number there.
+func fence(f int64) int64 {
+	if f <= 0 || f > 1<<53 {
+		return -1
+	}
+	return f
+}

@@ -1,0 +1,60 @@
+package redis_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	client "github.com/redis/go-redis/v9"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/redis"
+	"github.com/pawlq/pawl/storage/storagetest"
+)
+
+// installations numbers the prefixes of tests that share a server.
+var installations atomic.Int64
+
+func harness(c client.UniversalClient) storagetest.Harness {
+	return storagetest.Harness{
+		Open: func(t testing.TB, clock func() time.Time) pawl.Storage {
+			return open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Clock: clock})
+		},
+		Reopen: func(t testing.TB, s pawl.Storage, clock func() time.Time) pawl.Storage {
+			return open(t, c, &redis.Options{Prefix: s.(*redis.Store).Prefix(), Clock: clock})
+		},
+	}
+}
+
+func TestStorage(t *testing.T) { storagetest.Run(t, harness(connect(t, testserver.Redis(t)))) }
+
+// patience is for calls of 64 MiB on a machine that is busy with other tests.
+const patience = 30 * time.Second
+
+func connect(t testing.TB, s *testserver.RedisServer) *client.Client {
+	t.Helper()
+	c := s.Client(&client.Options{ReadTimeout: patience})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func open(t testing.TB, c client.UniversalClient, o *redis.Options) *redis.Store {
+	t.Helper()
+	s, err := redis.New(context.Background(), c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}

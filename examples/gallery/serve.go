@@ -53,7 +53,7 @@ func serve(ctx context.Context, c config, out io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	web := newWebServer((&server{pics, queue, log}).routes(), log)
+	web := newWebServer(knownHost(c.addr, (&server{pics, queue, log}).routes()), log)
 	url := "http://" + listener.Addr().String()
 	fmt.Fprintf(out, "%s/ shows %s\n", url, c.db)
 

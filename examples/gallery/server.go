@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	maxUpload = 16 << 20 // bytes of a picture, which is held in memory
-	maxForm   = 4 << 10  // bytes of the form around it
-	maxName   = 200      // bytes of a file name
+	maxUpload  = 16 << 20 // bytes of a picture, which is held in memory
+	maxForm    = 4 << 10  // bytes of the form around it
+	maxUploads = 8        // at a time, others wait
+	maxName    = 200      // bytes of a file name
 )
 
 //go:embed web
@@ -43,7 +44,7 @@ func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", s.reply(s.page))
 	mux.Handle("GET /web/", http.FileServerFS(web))
-	mux.Handle("POST /pictures", s.reply(s.upload))
+	mux.Handle("POST /pictures", atMost(maxUploads, s.reply(s.upload)))
 	mux.Handle("GET /pictures", s.reply(s.list))
 	mux.Handle("GET /pictures/{id}", s.reply(s.original))
 	mux.Handle("GET /pictures/{id}/thumbnail", s.reply(s.thumbnail))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func TestWrapEvents(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- watcher.Watch(ctx, func(e pawl.Event) { events <- e }) }()
 	for pawlWatchers(s) == 0 {
-		time.Sleep(time.Millisecond) // Watch does not say when it has begun
+		runtime.Gosched() // Watch does not say when it has begun
 	}
 	for _, paused := range []bool{true, false} {
 		if err := s.Configure(t.Context(), queueA, pawl.QueueSettings{Paused: &paused}); err != nil {

@@ -90,6 +90,11 @@ const choresWait = 10 * time.Millisecond
 // holdOff returns how long not to claim, because the storage fails or because
 // hooks can't keep up.
 func (f *fetcher) holdOff(now instant) time.Duration {
+	if f.p.answers {
+		f.p.answers = false
+		f.outage.tries = min(f.outage.tries, 1) // begin with short pauses again
+		f.outage.until = now
+	}
 	switch {
 	case f.outage.tries > 0 && now < f.outage.until:
 		return f.outage.until.sub(now)

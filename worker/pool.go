@@ -60,6 +60,7 @@ type Pool struct {
 	fetchIdle    bool    // the fetcher waits for something to want
 	fetchDone    bool    // it has ended
 	watching     bool    // the storage tells of events
+	answers      bool    // an event says that the storage answers again
 	beatAt       instant // when the heartbeat looks next
 	expireAt     instant // when the deadlines are looked at next
 	replaced     int     // slots that stand in for stuck ones

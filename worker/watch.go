@@ -64,6 +64,10 @@ func (p *Pool) eventReady(queue string, in time.Duration) {
 		return
 	}
 	if in <= 0 {
+		if queue == "" { // so begins to speak who was cut off from its storage
+			p.answers = true
+			wake(p.fetchWake)
+		}
 		p.wet(queue)
 		return
 	}

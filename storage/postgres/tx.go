@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,7 +35,11 @@ func (s *Store) Tx(tx pgx.Tx) pawl.Writer {
 	if s.o.PollOnly {
 		mode = pgx.QueryExecModeExec
 	}
-	return &txWriter{s: s, run: native{q: tx, mode: &mode}, tell: true}
+	t := &txWriter{s: s, run: native{q: tx, mode: &mode}, tell: true}
+	if !s.o.PollOnly {
+		t.tx = tx
+	}
+	return t
 }
 
 // SQLTx is [Store.Tx] for a transaction of database/sql, with any driver.
@@ -44,7 +49,8 @@ func (s *Store) SQLTx(x Querier) pawl.Writer { return &txWriter{s: s, run: porta
 type txWriter struct {
 	s    *Store
 	run  runner
-	tell bool // others of the commit
+	tx   pgx.Tx // if it can take several statements at once
+	tell bool   // others of the commit
 
 	mu     sync.Mutex
 	over   error
@@ -60,10 +66,14 @@ func (t *txWriter) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Re
 	e := t.s.newEnqueue(ctx, reqs)
 	e.run, e.foreign = t.run, true
 	err := t.do(ctx, "enqueue in transaction", func() error {
+		last := t.word()
+		if t.tx != nil && !e.twice && !e.limited() {
+			e.run = &withWord{native: native{q: t.tx}, then: t.run, tx: t.tx, word: last}
+		}
 		if err := e.inTx(); err != nil {
 			return err
 		}
-		return t.note(ctx, &e.events)
+		return t.note(ctx, &e.events, last)
 	})
 	if err != nil {
 		return nil, err
@@ -77,8 +87,8 @@ const savepoint = "pawl_enqueue"
 // inTx stores the requests in a caller's transaction. If one is refused, the
 // transaction is as it was before.
 func (e *enqueue) inTx() error {
-	if e.plain {
-		return e.bulk()
+	if !e.limited() {
+		return e.all() // which refuses nothing
 	}
 	if err := e.run.exec(e.ctx, "SAVEPOINT "+savepoint); err != nil {
 		return err
@@ -96,6 +106,11 @@ func (e *enqueue) inTx() error {
 	return e.run.exec(e.ctx, "RELEASE SAVEPOINT "+savepoint)
 }
 
+// limited reports whether a queue can be too full for a request.
+func (e *enqueue) limited() bool {
+	return slices.ContainsFunc(e.reqs, func(r *pawl.Request) bool { return r.MaxDepth > 0 })
+}
+
 // refusedError is that of a call that has changed nothing.
 type refusedError struct{ error }
 
@@ -111,7 +126,7 @@ func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []
 		if err := st.inTx(ctx, t.run); err != nil {
 			return err
 		}
-		return t.note(ctx, &st.events)
+		return t.note(ctx, &st.events, t.word())
 	})
 	if err != nil {
 		return nil, err
@@ -158,32 +173,88 @@ func (t *txWriter) spoil(ctx context.Context) {
 	_ = t.run.exec(ctx, "ROLLBACK TO SAVEPOINT pawl_call_failed")
 }
 
-// note sees to it that workers learn of the commit: at most one transaction in
-// a while notifies, the others are tracked. InTx tells itself.
-func (t *txWriter) note(ctx context.Context, e *events) error {
+// word is the statement by which workers learn of a transaction's commit: at
+// most one transaction in a while notifies, the others are tracked. It is nil if
+// nobody needs it. InTx tells itself.
+func (t *txWriter) word() *word {
+	if !t.tell || t.told || t.s.o.PollOnly && !t.s.watch.any() {
+		return nil
+	}
+	if t.s.mayNotify() {
+		return t.s.notification()
+	}
+	return &word{sql: t.s.q.xid}
+}
+
+type word struct {
+	sql  string
+	args []any
+	said bool
+	xid  string // that the server has answered
+}
+
+func (s *Store) notification() *word {
+	return &word{sql: s.q.notify, args: []any{[]string{s.note.ch.ready}}}
+}
+
+func (w *word) read(row scanner) error {
+	if len(w.args) > 0 {
+		return nil
+	}
+	return row.Scan(&w.xid)
+}
+
+// note says the last word if something happened.
+func (t *txWriter) note(ctx context.Context, e *events, last *word) error {
 	if !t.tell {
 		t.events.add(e)
 		return nil
 	}
-	if t.told || e.empty() || t.s.o.PollOnly && !t.s.watch.any() {
+	if last == nil || e.empty() {
 		return nil
+	}
+	if !last.said {
+		if err := t.run.each(ctx, last.read, last.sql, last.args...); err != nil {
+			return err
+		}
 	}
 	t.told = true
-	if t.s.mayNotify() {
-		return t.notify(ctx)
-	}
-	var xid string
-	if err := t.run.each(ctx, func(row scanner) error { return row.Scan(&xid) }, t.s.q.xid); err != nil {
-		return err
-	}
-	if t.s.track.add(xid) || t.s.o.PollOnly {
+	if last.xid == "" || t.s.track.add(last.xid) || t.s.o.PollOnly {
 		return nil
 	}
-	return t.notify(ctx)
+	n := t.s.notification()
+	return t.run.exec(ctx, n.sql, n.args...)
 }
 
-func (t *txWriter) notify(ctx context.Context) error {
-	return t.run.exec(ctx, t.s.q.notify, []string{t.s.note.ch.ready})
+// withWord is a runner whose first statement is an insert, after which it says
+// the word at once. The insert has no plan that could be of a time when the
+// tables were empty, so the driver may keep it prepared; the others follow in
+// the writer's own way.
+type withWord struct {
+	native
+	then runner
+	tx   pgx.Tx
+	word *word
+	used bool
+}
+
+func (r *withWord) exec(ctx context.Context, sql string, args ...any) error {
+	return r.then.exec(ctx, sql, args...)
+}
+
+func (r *withWord) each(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
+	switch {
+	case r.used:
+		return r.then.each(ctx, f, sql, args...)
+	case r.word == nil:
+		r.used = true
+		return r.native.each(ctx, f, sql, args...)
+	}
+	r.used, r.word.said = true, true
+	p := new(pipeline)
+	p.each(f, sql, args...)
+	p.each(r.word.read, r.word.sql, r.word.args...)
+	return r.tx.SendBatch(ctx, &p.batch).Close()
 }
 
 // mayNotify reports whether the next caller's transaction may notify. It must be

@@ -1,0 +1,110 @@
+// Bench measures pawl beside other queues of Go programs, each on the storage
+// it shares with pawl, in the same run:
+//
+//	go run .                 # everything; hours
+//	go run . -quick          # minutes; cells of 2 s, peers at their best
+//	go run . -list           # what there is
+//	go run . -run '^drain/'  # a part
+//
+// It starts a private PostgreSQL server, unless -postgres gives an address.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// Defaults of a full and of a quick run.
+const (
+	fullLimit, quickLimit       = 60 * time.Second, 2 * time.Second
+	fullReps, quickReps         = 3, 1
+	defaultJobs, defaultPayload = 100_000, 100
+	defaultFinished             = 1_000_000
+)
+
+type options struct {
+	Settings
+	list     bool
+	json     string
+	postgres string
+	only     *regexp.Regexp // nil: all
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := new(options)
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.BoolVar(&o.Quick, "quick", false, "short cells, once each, peers at their best configuration only, no slow workloads unless -run names them")
+	flags.BoolVar(&o.list, "list", false, "list the cells and run none")
+	flags.StringVar(&o.json, "json", "", "also write the results to this `file`")
+	flags.StringVar(&o.postgres, "postgres", "", "`address` of a PostgreSQL server on which databases may be created; empty starts a private one")
+	flags.DurationVar(&o.Limit, "limit", 0, "time limit of a cell; 0 means 60s, or 2s with -quick")
+	flags.IntVar(&o.Reps, "reps", 0, "repetitions; 0 means 3, or 1 with -quick")
+	flags.IntVar(&o.Jobs, "jobs", defaultJobs, "jobs of a backlog")
+	flags.IntVar(&o.Finished, "finished", defaultFinished, "finished jobs to be beside; other fixtures are a fixed part of it")
+	flags.IntVar(&o.Payload, "payload", defaultPayload, "bytes of a payload")
+	pattern := flags.String("run", "", "run only the cells whose name matches the `regexp`, see -list")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	o.fill()
+	if *pattern == "" {
+		return o, nil
+	}
+	var err error
+	o.only, err = regexp.Compile(*pattern)
+	return o, err
+}
+
+func (o *options) fill() {
+	limit, reps := fullLimit, fullReps
+	if o.Quick {
+		limit, reps = quickLimit, quickReps
+	}
+	if o.Limit == 0 {
+		o.Limit = limit
+	}
+	if o.Reps == 0 {
+		o.Reps = reps
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	groups := matrix(o)
+	if o.list {
+		return list(stdout, groups)
+	}
+	if len(groups) == 0 {
+		return errors.New("no cell has such a name, see -list")
+	}
+	places := &Places{PostgresDSN: o.postgres}
+	r := &runner{places: places, progress: stderr, total: count(groups), began: time.Now()}
+	results := r.runAll(ctx, groups)
+	env, envErr := environment(ctx, places)
+	err = errors.Join(ctx.Err(), r.failed(), envErr, places.Close())
+	if o.json != "" {
+		err = errors.Join(err, writeJSON(o.json, results))
+	}
+	return errors.Join(err, writeTable(stdout, o.Settings, env, results))
+}

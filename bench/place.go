@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"github.com/pawlq/pawl/internal/testserver"
+)
+
+// A Place is where one system keeps its jobs.
+type Place struct {
+	Dir string    // an empty folder
+	DB  *Database // an empty database, on PostgreSQL only
+}
+
+// Remove removes what is in the place, which nobody may use any more.
+func (p *Place) Remove(ctx context.Context) error {
+	err := os.RemoveAll(p.Dir)
+	if p.DB != nil {
+		err = errors.Join(err, p.DB.Drop(ctx))
+	}
+	return err
+}
+
+// Places makes places on the servers, which it starts when the first one is
+// asked for unless it was given an address.
+type Places struct {
+	PostgresDSN string
+
+	mu       sync.Mutex
+	made     int
+	postgres *Server
+	private  *testserver.PostgresServer
+}
+
+// New makes an empty place for a storage.
+func (p *Places) New(ctx context.Context, storage string) (*Place, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dir, err := os.MkdirTemp("", "pawl-bench-*")
+	if err != nil {
+		return nil, err
+	}
+	place := &Place{Dir: dir}
+	if storage != "postgres" {
+		return place, nil
+	}
+	if err := p.startPostgres(ctx); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	p.made++
+	place.DB, err = p.postgres.Create(ctx, fmt.Sprintf("pawl_bench_%d_%d", os.Getpid(), p.made))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return place, nil
+}
+
+// Settings of the private server: durable, and with room for the fixtures.
+// Checkpoints come between the cells instead of within them.
+var postgresSettings = map[string]string{
+	"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "30min",
+}
+
+const postgresConnections = 300
+
+func (p *Places) startPostgres(ctx context.Context) (err error) {
+	if p.postgres != nil {
+		return nil
+	}
+	dsn := p.PostgresDSN
+	if dsn == "" {
+		o := &testserver.PostgresOptions{Fsync: true, MaxConnections: postgresConnections, Settings: postgresSettings}
+		if p.private, err = testserver.StartPostgres(o); err != nil {
+			return err
+		}
+		dsn = p.private.DSN("")
+	}
+	p.postgres, err = Connect(ctx, dsn)
+	return err
+}
+
+// Close ends the servers that were started.
+func (p *Places) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.postgres != nil {
+		p.postgres.Close()
+	}
+	if p.private != nil {
+		return p.private.Stop()
+	}
+	return nil
+}
+
+// Versions describes the servers that are in use.
+func (p *Places) Versions(ctx context.Context) (map[string]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.postgres == nil {
+		return nil, nil
+	}
+	return p.postgres.Describe(ctx)
+}

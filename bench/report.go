@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// writeTable writes what was measured, on what, and how.
+func writeTable(out io.Writer, s Settings, env []string, results []*Result) error {
+	for _, line := range env {
+		if _, err := fmt.Fprintln(out, line); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintf(out, "cells of %v, %d repetitions in turn, %d jobs in a backlog, payloads of %d bytes; ratios above 1: pawl is better\n\n",
+		s.Limit, s.Reps, s.Jobs, s.Payload); err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if _, err := fmt.Fprintln(t, "figure\tstorage\tsystem\tparameters\tmedian\tunit\tmin\tmax\tn\tratios"); err != nil {
+		return err
+	}
+	for _, r := range sorted(results) {
+		if r.Reason == errCannot.Error() {
+			continue
+		}
+		if _, err := fmt.Fprintln(t, row(r)); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// sorted has the results by figure, in the order in which they came.
+func sorted(results []*Result) []*Result {
+	order := map[string]int{}
+	for i, r := range results {
+		key := r.Workload + "/" + r.Storage
+		if _, ok := order[key]; !ok {
+			order[key] = i
+		}
+	}
+	sorted := slices.Clone(results)
+	slices.SortStableFunc(sorted, func(a, b *Result) int {
+		return order[a.Workload+"/"+a.Storage] - order[b.Workload+"/"+b.Storage]
+	})
+	return sorted
+}
+
+func row(r *Result) string {
+	head := strings.Join([]string{r.Workload, r.Storage, r.System, r.Params.String()}, "\t")
+	if r.Reason != "" {
+		return head + "\t-\t" + strings.ReplaceAll(r.Reason, "\n", "; ")
+	}
+	var to []string
+	for _, peer := range slices.Sorted(maps.Keys(r.RatioTo)) {
+		to = append(to, fmt.Sprintf("%s %.2f", peer, r.RatioTo[peer]))
+	}
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s", head, number(r.Value), r.Unit, number(r.Min), number(r.Max), r.N, strings.Join(to, ", "))
+}
+
+// number shows three digits that matter.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return grouped(fmt.Sprintf("%.0f", v))
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}
+
+func grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// environment describes what the figures depend on.
+func environment(ctx context.Context, p *Places) ([]string, error) {
+	lines := []string{fmt.Sprintf("%s, %s/%s, %d CPUs, %s", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel())}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		lines = append(lines, "modules: "+strings.Join(modules(info), ", "))
+	}
+	servers, err := p.Versions(context.WithoutCancel(ctx))
+	var settings []string
+	for _, name := range slices.Sorted(maps.Keys(servers)) {
+		settings = append(settings, name+"="+servers[name])
+	}
+	if len(settings) > 0 {
+		lines = append(lines, strings.Join(settings, ", "))
+	}
+	return lines, err
+}
+
+// modules are the systems and the drivers.
+func modules(info *debug.BuildInfo) (found []string) {
+	for _, m := range info.Deps {
+		for _, name := range []string{"riverqueue/river", "vgarvardt/gue/v5", "maragu.dev/goqite", "mikestefanello/backlite", "jackc/pgx/v5", "modernc.org/sqlite"} {
+			if strings.HasSuffix(m.Path, name) {
+				found = append(found, m.Path+" "+m.Version)
+			}
+		}
+	}
+	return found
+}
+
+func cpuModel() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "model not known"
+	}
+	for line := range bytes.Lines(data) {
+		if name, value, ok := bytes.Cut(line, []byte(":")); ok && string(bytes.TrimSpace(name)) == "model name" {
+			return string(bytes.TrimSpace(value))
+		}
+	}
+	return "model not known"
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// drain empties a backlog.
+func drain() *Workload {
+	return &Workload{Name: "drain", About: "workers empty a backlog, handlers do nothing", Works: true,
+		Run: func(ctx context.Context, c *Cell) ([]Metric, error) { return c.drain(ctx, "drain", c.Jobs) }}
+}
+
+// drainFinished empties a backlog beside many finished jobs.
+func drainFinished() *Workload {
+	return &Workload{Name: "drain-1m-finished", About: "the same beside 1,000,000 finished jobs", Works: true, Slow: true, Keep: true,
+		Grid: []Params{{Beside: "finished"}},
+		Prepare: func(ctx context.Context, c *Cell) error {
+			f, err := as[Finisher](c)
+			if err != nil {
+				return err
+			}
+			if err := f.Finish(ctx, c.Finished); err != nil || c.Place.DB == nil {
+				return err
+			}
+			return c.Place.DB.Exec(ctx, "VACUUM ANALYZE") // as autovacuum has done by then
+		},
+		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
+			return c.drain(ctx, "drain-1m-finished", c.Jobs)
+		}}
+}
+
+func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) {
+	if err := c.fill(ctx, n, nil); err != nil {
+		return nil, err
+	}
+	before, err := c.spent(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done, took, err := c.work(ctx, int64(n), c.Limit)
+	if err != nil {
+		return nil, err
+	}
+	after, err := c.spent(ctx)
+	return append([]Metric{rate(name, done, took.Seconds())}, before.per(done, after)...), err
+}
+
+// work runs workers until n jobs are done and recorded, or time is up. Both
+// count from when the first handler was called.
+func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (done int64, took time.Duration, err error) {
+	t := newTally(n)
+	w, err := c.Sys.Work(ctx, t.handle)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := wait(ctx, t.first, startLimit); err != nil {
+		return 0, 0, stopped(w, err)
+	}
+	began := time.Now()
+	err = wait(ctx, t.all, limit)
+	switch {
+	case err == nil:
+		err = untilSettled(ctx, w, n)
+	case errors.Is(err, errLate):
+		err = nil // the rate is over what was done
+	}
+	done, took = min(t.n.Load(), n), time.Since(began)
+	return done, took, stopped(w, err)
+}
+
+// errLate is that of what was waited for in vain.
+var errLate = errors.New("not within the time limit")
+
+// wait waits for a channel that is closed.
+func wait(ctx context.Context, c <-chan struct{}, limit time.Duration) error {
+	select {
+	case <-c:
+		return nil
+	case <-time.After(limit):
+		return errLate
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// tally counts the calls of handlers.
+type tally struct {
+	want       int64
+	n          atomic.Int64
+	first, all chan struct{} // closed with the first call, and with the wanted number of them
+}
+
+func newTally(want int64) *tally {
+	return &tally{want: want, first: make(chan struct{}), all: make(chan struct{})}
+}
+
+func (t *tally) handle(context.Context, int64) error {
+	n := t.n.Add(1)
+	if n == 1 {
+		close(t.first)
+	}
+	if n == t.want {
+		close(t.all)
+	}
+	return nil
+}
+
+// settlePoll is short beside any drain, and long beside the look itself.
+const settlePoll = 2 * time.Millisecond
+
+func untilSettled(ctx context.Context, w Workers, n int64) error {
+	for end := time.Now().Add(stopLimit); time.Now().Before(end); time.Sleep(settlePoll) {
+		settled, err := w.Settled(ctx, n)
+		if settled || err != nil {
+			return err
+		}
+	}
+	return errors.New("jobs that were handled are not recorded as done")
+}
+
+// stopped stops the workers, if there are any, and joins the errors.
+func stopped(w Workers, err error) error {
+	if w == nil {
+		return err
+	}
+	return errors.Join(err, w.Stop())
+}

@@ -100,6 +100,15 @@ func (p *Proxy) Release() {
 	close(p.open)
 }
 
+// Strand makes a black hole of the connections of now alone: new ones pass.
+func (p *Proxy) Strand() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s := range p.conns {
+		s.stranded = true
+	}
+}
+
 // Cut cuts all connections.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
@@ -157,6 +166,9 @@ func (p *Proxy) begin(s *session) {
 func (p *Proxy) passes(s *session) bool {
 	p.mu.Lock()
 	open := p.open
+	if s.stranded {
+		open = nil
+	}
 	p.mu.Unlock()
 	select {
 	case <-open:

@@ -99,8 +99,18 @@ func TestProxyHolds(t *testing.T) {
 	if err := conn.Ping(t.Context()); err != nil || time.Since(begun) < 20*time.Millisecond {
 		t.Errorf("slow proxy: %v, error %v", time.Since(begun), err)
 	}
+	p.Strand()
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := conn.Ping(short); err == nil {
+		t.Error("a stranded connection answers")
+	}
+	other, err := pgx.Connect(t.Context(), p.DSN(""))
+	if err != nil {
+		t.Fatal(err)
+	}
 	p.Cut()
-	if err := conn.Ping(t.Context()); err == nil {
+	if err := other.Ping(t.Context()); err == nil {
 		t.Error("a connection that was cut answers")
 	}
 }

@@ -18,6 +18,7 @@ type session struct {
 	client, server net.Conn
 	once           sync.Once
 	gone           chan struct{}
+	stranded       bool // under the proxy's lock
 
 	// Of requests alone.
 	statements map[string]string // prepared, by name

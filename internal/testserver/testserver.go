@@ -128,8 +128,16 @@ func (p *process) stop(sig syscall.Signal) error {
 	}
 }
 
-// kill ends the program and its children at once, without a clean-up.
+// kill ends the program and its children at once, without a clean-up. The
+// program is stopped first: a child that it starts after its children were
+// listed would live on, and wait for ever for those that are gone.
 func (p *process) kill() {
+	_ = syscall.Kill(p.pid, syscall.SIGSTOP)
+	for end := time.Now().Add(stopTimeout); p.running() && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if state, _ := stat(p.pid); state == "" || state == "T" {
+			break
+		}
+	}
 	children := childrenOf(p.pid)
 	_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	for _, pid := range children {
@@ -148,24 +156,33 @@ func (p *process) running() bool {
 }
 
 // childrenOf lists the processes whose parent is pid, where /proc tells.
-func childrenOf(pid int) []int {
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	var children []int
-	for _, path := range stats {
-		data, err := os.ReadFile(path)
+func childrenOf(pid int) (children []int) {
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, path := range all {
+		child, err := strconv.Atoi(filepath.Base(path))
 		if err != nil {
-			continue // ended meanwhile
-		}
-		// "pid (name) state ppid ...", and the name may hold anything.
-		fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
-		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(pid) {
 			continue
 		}
-		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {
+		if _, parent := stat(child); parent == pid {
 			children = append(children, child)
 		}
 	}
 	return children
+}
+
+// stat returns the state of a process and its parent, where /proc tells.
+func stat(pid int) (state string, parent int) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", 0 // ended meanwhile
+	}
+	// "pid (name) state ppid ...", and the name may hold anything.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	if len(fields) < 2 {
+		return "", 0
+	}
+	parent, _ = strconv.Atoi(string(fields[1]))
+	return string(fields[0]), parent
 }
 
 // output keeps the last part of what a program printed.

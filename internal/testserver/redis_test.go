@@ -42,3 +42,38 @@ func TestRedisShared(t *testing.T) {
 		t.Errorf("the server outlived its last user: %v", err)
 	}
 }
+
+// A replica takes over from a master that was killed, and has its data.
+func TestRedisClusterFailover(t *testing.T) {
+	c := NewRedisCluster(t, nil)
+	client := c.Client(nil)
+	defer client.Close()
+	for _, key := range []string{"a", "b", "c", "d"} {
+		if err := client.Set(t.Context(), key, "7", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	master, err := c.MasterOf(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Wait(t.Context(), 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master.Kill()
+	if err := until(t.Context(), func() error {
+		client.ReloadState(t.Context())
+		return client.Get(t.Context(), "a").Err()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := c.MasterOf(t.Context(), "a"); err != nil || now == master {
+		t.Errorf("the master is %p as before %p, or not known: %v", now, master, err)
+	}
+	if err := master.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Ready(); err != nil {
+		t.Error(err)
+	}
+}

@@ -115,8 +115,20 @@ func (s *Store) eval(ctx context.Context, command, what string, keys []string, a
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	_ = s.client.Process(ctx, once{cmd}) // cmd has the error
+	if err := s.client.Process(ctx, once{cmd}); err != nil {
+		s.unreachable(ctx, err)
+	}
 	return cmd.Result()
+}
+
+// unreachable makes a client of a cluster ask for its nodes anew after an error
+// that is no answer. By itself it does so once a minute, and learns of a failover
+// that late.
+func (s *Store) unreachable(ctx context.Context, err error) {
+	var answer redis.Error
+	if c, ok := s.client.(*redis.ClusterClient); ok && !errors.As(err, &answer) {
+		c.ReloadState(ctx)
+	}
 }
 
 // errReply means that a script returned something else than it should.

@@ -58,3 +58,21 @@ func open(t testing.TB, c client.UniversalClient, o *redis.Options) *redis.Store
 	})
 	return s
 }
+
+// TestClusterStorage runs the contract on a cluster, where an Enqueue is atomic
+// for each queue only.
+func TestClusterStorage(t *testing.T) {
+	// A node that is busy with 64 MiB must not pass for one that has failed.
+	server := testserver.NewRedisCluster(t, &testserver.RedisOptions{
+		Fsync: "off", Settings: map[string]string{"cluster-node-timeout": "60000"},
+	})
+	c := server.Client(&client.ClusterOptions{ReadTimeout: patience})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	h := harness(c)
+	h.PartialEnqueue = true
+	storagetest.Run(t, h)
+}

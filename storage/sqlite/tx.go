@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -26,7 +27,8 @@ func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
 // deferred transaction does that reads before it writes); that the disk is full
 // or broken; or when the transaction has been rolled back already, as SQLite
 // does by itself when a statement of the program is interrupted by the end of
-// its context. Nothing is retried.
+// its context. Nothing is retried. A transaction on another file is refused with
+// a [pawl.InvalidError].
 //
 // SQLite has one writer at a time: while the transaction is open after its
 // first write, no job is enqueued, claimed, extended or settled by anyone.
@@ -47,6 +49,7 @@ type txWriter struct {
 
 	mu     sync.Mutex
 	over   error
+	ofFile bool // it was seen to be of the Store's file
 	events events
 }
 
@@ -91,6 +94,9 @@ func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) er
 	b := &batch{ctx: own, run: &stoppable{runner: t.run, ctx: ctx}, q: t.s.q, now: t.s.now(), events: t.events.clone()}
 	err := inTransaction(own, t.run)
 	if err == nil {
+		err = t.checkFile(own)
+	}
+	if err == nil {
 		err = b.savepoint(func() error { return f(b) })
 	}
 	if err == nil {
@@ -103,6 +109,35 @@ func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) er
 		return t.over
 	}
 	return err
+}
+
+// checkFile refuses a transaction of another file, where the jobs would be lost
+// to the Store. One path of a file may differ from another, so what decides is
+// the file that they lead to.
+func (t *txWriter) checkFile(ctx context.Context) error {
+	if t.ofFile {
+		return nil
+	}
+	file, err := fileOf(ctx, t.run)
+	if err != nil {
+		return err
+	}
+	if t.ofFile = sameFile(file, t.s.file); !t.ofFile {
+		return &pawl.InvalidError{Field: "Tx", Limit: fmt.Sprintf("a transaction on %q, the file of the Store, not on %q", t.s.file, file)}
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	if a == b {
+		return true
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // stoppable runs statements undisturbed, but begins none after its context has
@@ -160,7 +195,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 	}
 	defer done()
 	defer tx.Rollback() // does nothing after a commit
-	w := &txWriter{s: s, run: plain{tx}}
+	w := &txWriter{s: s, run: plain{tx}, ofFile: true}
 	if err := f(tx, w); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -271,5 +273,34 @@ func TestReadOnlyTx(t *testing.T) {
 	}
 	if s.DB().Driver() == nil {
 		t.Error("no driver")
+	}
+}
+
+// A transaction of another file is refused, also if it holds such tables, and
+// goes on; the same file by another path is not.
+func TestTxOfAnotherFile(t *testing.T) {
+	s, other := open(t, nil), open(t, nil)
+	link := filepath.Join(t.TempDir(), "link.db")
+	if err := os.Symlink(fileOf(t, s), link); err != nil {
+		t.Skip(err)
+	}
+	for _, c := range []struct {
+		db    *sql.DB
+		wrong bool
+	}{{other.DB(), true}, {sqlDB(t, link, "_txlock=immediate"), false}} {
+		tx, err := c.db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = s.Tx(tx).Enqueue(t.Context(), requests(1))
+		if errors.Is(err, pawl.ErrInvalid) != c.wrong || err != nil && !c.wrong {
+			t.Errorf("another file %v: got %v", c.wrong, err)
+		}
+		if err := tx.Commit(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n, m := count(t, s).Ready, count(t, other).Ready; n != 1 || m != 0 {
+		t.Errorf("%d jobs in the file, %d in the other, want 1 and 0", n, m)
 	}
 }

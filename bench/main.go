@@ -41,8 +41,9 @@ const (
 
 type options struct {
 	Settings
-	list     bool
-	json     string
+	list bool
+	json string
+	profiles
 	postgres string
 	only     *regexp.Regexp // nil: all
 }
@@ -60,6 +61,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.Jobs, "jobs", defaultJobs, "jobs of a backlog")
 	flags.IntVar(&o.Finished, "finished", defaultFinished, "finished jobs to be beside; other fixtures are a fixed part of it")
 	flags.IntVar(&o.Payload, "payload", defaultPayload, "bytes of a payload")
+	o.profiles.flags(flags)
 	pattern := flags.String("run", "", "run only the cells whose name matches the `regexp`, see -list")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -86,7 +88,7 @@ func (o *options) fill() {
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err
@@ -98,6 +100,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(groups) == 0 {
 		return errors.New("no cell has such a name, see -list")
 	}
+	stop, err := o.profiles.start()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	places := &Places{PostgresDSN: o.postgres}
 	r := &runner{places: places, progress: stderr, total: count(groups), began: time.Now()}
 	results := r.runAll(ctx, groups)

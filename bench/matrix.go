@@ -17,14 +17,14 @@ type group []*Cell
 func matrix(o *options) []group {
 	var groups []group
 	for _, w := range workloads() {
-		if w.Slow && o.Quick && o.only == nil {
-			continue
-		}
 		for _, storage := range []string{"postgres", "sqlite", "memory"} {
 			if len(w.Storages) > 0 && !slices.Contains(w.Storages, storage) {
 				continue
 			}
 			for _, p := range w.grid() {
+				if (w.Slow || p.Slow) && o.Quick && o.only == nil {
+					continue
+				}
 				if g := newGroup(o, w, p, storage); len(g) > 0 {
 					groups = append(groups, g)
 				}

@@ -150,7 +150,7 @@ func perSlots(w *Workload, slots []int, v Variant) []Variant {
 	for i, n := range slots {
 		variants[i] = v
 		variants[i].Slots = n
-		variants[i].Extra = v.Config == defaults || v.Config == best && i > 0
+		variants[i].Extra = v.Config == defaults || v.Config == best && i > 0 || v.Config == "" && w.Long && n < 100
 	}
 	return variants
 }

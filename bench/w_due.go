@@ -13,7 +13,7 @@ const (
 
 // dueAtOnce has very many delayed jobs whose time comes at the same moment.
 func dueAtOnce() *Workload {
-	return &Workload{Name: "due-at-once", About: "delayed jobs, all due at the same moment; from then to the last one's end", Works: true,
+	return &Workload{Name: "due-at-once", About: "delayed jobs, all due at the same moment; from then to the last one's end", Works: true, Long: true,
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			n, limit := c.Jobs, max(c.Limit, dueLimit)
 			if c.Quick {

@@ -46,7 +46,7 @@ const bulkBatch = 1000
 
 func bulk() *Workload {
 	return &Workload{Name: "bulk", About: "one caller enqueues many jobs in a call, nobody works",
-		Grid: []Params{{Callers: 1, Batch: bulkBatch}, {Callers: 1, Batch: 10 * bulkBatch}},
+		Grid: []Params{{Callers: 1, Batch: bulkBatch}, {Callers: 1, Batch: 10 * bulkBatch, Slow: true}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			before, err := c.size(ctx)
 			if err != nil {

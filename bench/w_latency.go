@@ -76,7 +76,7 @@ func (c *Cell) paced(ctx context.Context, d time.Duration, perSecond int, f func
 func latencyHeld() *Workload {
 	return &Workload{Name: "latency-held", About: "at half load, from the commit of transactions held open to the handler's start",
 		Storages: []string{"postgres"}, Works: true, OneRetention: true, Slots: []int{100}, Apart: true,
-		Grid: []Params{{Hold: "20ms", Callers: 8}, {Hold: "200ms", Callers: 8}, {Hold: "10s", Callers: 20}},
+		Grid: []Params{{Hold: "20ms", Callers: 8}, {Hold: "200ms", Callers: 8}, {Hold: "10s", Callers: 20, Slow: true}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			hold, err := time.ParseDuration(c.P.Hold)
 			if err != nil {

@@ -77,10 +77,14 @@ func (c *Cell) startFlowWith(ctx context.Context, perSecond float64, onDone func
 	return f, nil
 }
 
-// window is the rate of the flow over a time.
+// window is the rate of the flow over a time, or over as much more as it takes
+// until a job is done.
 func (f *flow) window(ctx context.Context, d time.Duration) float64 {
 	before, began := f.done.Load(), time.Now()
 	pause(ctx, d)
+	for f.done.Load() == before && ctx.Err() == nil && time.Since(began) < d+startLimit {
+		pause(ctx, time.Millisecond)
+	}
 	return float64(f.done.Load()-before) / time.Since(began).Seconds()
 }
 

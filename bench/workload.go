@@ -6,6 +6,7 @@ import "context"
 type Workload struct {
 	Name, About  string
 	Works        bool     // runs workers: slots and retention matter
+	Long         bool     // in a quick run pawl has 100 slots only
 	OneRetention bool     // retention plays no role: pawl keeps history
 	Slots        []int    // the only numbers of slots; none means those of each system
 	Storages     []string // none means all
@@ -30,6 +31,7 @@ type Params struct {
 	Hold      string `json:"hold,omitempty"`   // how long transactions are held open
 	Beside    string `json:"beside,omitempty"` // what else lies in the storage
 	Poll      bool   `json:"poll,omitempty"`   // without wake-ups
+	Slow      bool   `json:"-"`                // not part of a quick run
 }
 
 // A Metric is one figure of one run.

@@ -18,6 +18,10 @@ type Options struct {
 	// 1 to 64 letters, digits, '_', '-', '.' or ':'. Empty means DefaultPrefix.
 	Prefix string
 
+	// Strict makes New fail with ErrServer where it otherwise warns: if settings
+	// of the server can lose jobs that were accepted.
+	Strict bool
+
 	// Clock replaces the server's clock if it is not nil. It is for tests.
 	Clock func() time.Time
 
@@ -64,7 +68,7 @@ func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store,
 	}
 	s := &Store{client: client, names: n, scripts: newScripts(), clock: f.Clock, log: f.Logger}
 	s.watch.init(s)
-	if err := s.check(ctx); err != nil {
+	if err := s.check(ctx, f.Strict); err != nil {
 		return nil, explain("open", err)
 	}
 	return s, nil

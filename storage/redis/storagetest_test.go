@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func connect(t testing.TB, s *testserver.RedisServer) *client.Client {
 
 func open(t testing.TB, c client.UniversalClient, o *redis.Options) *redis.Store {
 	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler) // the shared server keeps nothing, and New warns of it
+	}
 	s, err := redis.New(context.Background(), c, o)
 	if err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ const (
 	codeDeadlock      = "40P01"
 	codeNoSchema      = "3F000"
 	codeNoTable       = "42P01"
+	codeIdleSession   = "57P05" // ended while it was idle: the statement came too late
 )
 
 // code is the SQLSTATE of err, "" if it has none. It knows the errors of other
@@ -66,13 +67,15 @@ const (
 // errAgain makes retry run its function again.
 var errAgain = errors.New("pawl/postgres: another call was faster")
 
-// retry runs f again while it fails for a conflict with another transaction. f
+// retry runs f again while it fails for a conflict with another transaction, or
+// because the server had ended an idle connection before f came to use it. f
 // is one whole transaction, never more: what was committed is not undone.
 func retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()
 		c := code(err)
-		again := c == codeSerialization || c == codeDeadlock || c == codeUnique || errors.Is(err, errAgain)
+		again := c == codeSerialization || c == codeDeadlock || c == codeUnique || c == codeIdleSession ||
+			errors.Is(err, errAgain)
 		if !again || try == maxTries || pause(ctx, try) != nil {
 			return err
 		}

@@ -70,6 +70,11 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) e
 		return err // also for a role that can only read and write
 	}
 	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		// Only ctx says how long it may take.
+		const patient = "SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)"
+		if _, err := tx.Exec(ctx, patient); err != nil {
+			return err
+		}
 		return migrateTx(ctx, tx, o, steps)
 	})
 }

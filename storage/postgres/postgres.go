@@ -18,6 +18,26 @@
 // transaction, such as PgBouncer, set PollOnly, and in the pool's configuration
 // pgx.QueryExecModeExec: nothing then depends on the session.
 //
+// # Wake-ups
+//
+// What happens is told to the watchers of the same Store at once, and to other
+// processes by NOTIFY, without a payload and at most every 5 ms for all queues
+// together. Cancels and pauses go through a small table. A caller's transaction
+// notifies only if none of this process did in the last 50 ms, since such commits
+// take turns on the whole server; for others the Store asks every few
+// milliseconds whether they have been committed, in one statement for all and
+// less often the longer they take. After 5 minutes it leaves them to polling.
+//
+// A listener that loses its connection gets a new one by itself, and tells that
+// anything may have happened. Where LISTEN is refused, or a pooler keeps
+// notifications back, it warns once and workers poll.
+//
+// # Single jobs
+//
+// Calls of Enqueue with one request each share inserts when more than two are
+// under way, see Options.BatchJobs. One whose ID or unique key an open
+// transaction holds delays no other.
+//
 // # Open transactions
 //
 // A job that an open transaction has settled stays locked until that ends. It
@@ -74,7 +94,7 @@ type Options struct {
 
 	// PollOnly does without LISTEN and NOTIFY, which need a session. Workers
 	// then learn of what other processes did when they next poll; of what this
-	// Store did they learn at once.
+	// Store did they learn at once, in callers' transactions too.
 	PollOnly bool
 
 	// BatchJobs and BatchBytes bound the calls of Enqueue with one request each
@@ -226,6 +246,9 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 	if err != nil {
 		if isBusy(err) {
 			return result, err
+		}
+		if code(err) == codeReadOnly {
+			s.pool.Reset() // new connections may find the server that takes writes now
 		}
 		return none, explain(what, err)
 	}

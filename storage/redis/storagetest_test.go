@@ -48,6 +48,9 @@ func connect(t testing.TB, s *testserver.RedisServer) *client.Client {
 
 func open(t testing.TB, c client.UniversalClient, o *redis.Options) *redis.Store {
 	t.Helper()
+	if o == nil {
+		o = new(redis.Options)
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler) // the shared server keeps nothing, and New warns of it
 	}

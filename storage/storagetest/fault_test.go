@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -82,7 +81,10 @@ func TestWrapKeepsTheStoragesOwnError(t *testing.T) {
 }
 
 func TestWrapEvents(t *testing.T) {
-	s := Wrap(newReference(NewClock().Now), func(c Call) Fault {
+	listens := make(chan struct{})
+	inner := newReference(NewClock().Now)
+	inner.joined = func() { close(listens) }
+	s := Wrap(inner, func(c Call) Fault {
 		switch {
 		case c.Method == Event && c.Nth == 1:
 			return Fault{Copies: -1}
@@ -99,9 +101,7 @@ func TestWrapEvents(t *testing.T) {
 	events := make(chan pawl.Event, 10)
 	ended := make(chan error)
 	go func() { ended <- watcher.Watch(ctx, func(e pawl.Event) { events <- e }) }()
-	for pawlWatchers(s) == 0 {
-		runtime.Gosched() // Watch does not say when it has begun
-	}
+	<-listens
 	for _, paused := range []bool{true, false} {
 		if err := s.Configure(t.Context(), queueA, pawl.QueueSettings{Paused: &paused}); err != nil {
 			t.Fatal(err)
@@ -117,13 +117,6 @@ func TestWrapEvents(t *testing.T) {
 	if len(events) != 0 {
 		t.Errorf("%d events more than wanted", len(events))
 	}
-}
-
-func pawlWatchers(s pawl.Storage) int {
-	r, _ := pawl.Find[*reference](s)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.watchers)
 }
 
 func TestWrapImplementsWhatItsStorageDoes(t *testing.T) {

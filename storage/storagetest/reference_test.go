@@ -25,6 +25,7 @@ type reference struct {
 	flaw     txFlaw
 	watchers map[int]func(pawl.Event)
 	watched  int
+	joined   func() // called once a Watch listens; may be nil
 }
 
 func newReference(clock func() time.Time) *reference {
@@ -252,6 +253,9 @@ func (s *reference) Watch(ctx context.Context, f func(pawl.Event)) error {
 	id := s.watched
 	s.watchers[id] = f
 	s.mu.Unlock()
+	if s.joined != nil {
+		s.joined()
+	}
 	<-ctx.Done()
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -214,7 +214,8 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 func (s *Store) Schema() string { return s.o.Schema }
 
 // Close ends the Store: watchers return, and later calls fail with
-// [pawl.ErrClosed]. The pool stays open.
+// [pawl.ErrClosed]. It waits up to 10 s for calls of Enqueue with one request
+// that are under way. The pool stays open.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.group.stop()

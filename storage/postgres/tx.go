@@ -16,7 +16,7 @@ import (
 // Tx returns a writer whose Enqueue and Settle are part of a transaction in the
 // database of the Store: others see what it did when that is committed, and
 // nothing of it if that is rolled back. Workers are told of the jobs at the
-// commit.
+// commit, or some milliseconds after.
 //
 // A call that is refused, or whose context is over when it begins, has changed
 // nothing and the transaction goes on. After any other error the transaction can

@@ -84,6 +84,9 @@ func (w *pawlWorkers) Settled(_ context.Context, n int64) (bool, error) {
 	return w.pool.Stats().Completed >= n, nil
 }
 
+// JobsPerClaim implements [Batcher].
+func (w *pawlWorkers) JobsPerClaim() float64 { return w.pool.Stats().ClaimBatch() }
+
 func (w *pawlWorkers) Stop() error {
 	if err := w.pool.Stop(context.Background()); err != nil {
 		return err

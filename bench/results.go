@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"slices"
 )
@@ -87,6 +89,7 @@ func ratios(r *Result, all []*Result) map[string]float64 {
 	}
 	to := map[string]float64{}
 	for name, peers := range byPeer {
+		peers = ofLikeBatch(r, peers, all)
 		var each []float64
 		for rep, value := range r.values {
 			if at := bestAt(peers, rep); at > 0 && value > 0 {
@@ -98,6 +101,19 @@ func ratios(r *Result, all []*Result) map[string]float64 {
 		}
 	}
 	return to
+}
+
+// ofLikeBatch leaves, of a limit that was measured with several batches, the
+// one whose batch is closest to what the pool's claims had.
+func ofLikeBatch(r *Result, peers, all []*Result) []*Result {
+	i := slices.IndexFunc(all, func(o *Result) bool {
+		return o.System == r.System && o.Workload == jobsPerClaim && o.Params == r.Params
+	})
+	if i < 0 || slices.ContainsFunc(peers, func(p *Result) bool { return p.Params.Batch == 0 || p.Params.Slots > 0 }) {
+		return peers
+	}
+	far := func(p *Result) float64 { return math.Abs(math.Log(float64(p.Params.Batch) / all[i].Value)) }
+	return []*Result{slices.MinFunc(peers, func(a, b *Result) int { return cmp.Compare(far(a), far(b)) })}
 }
 
 // alike reports whether a peer's result is of the retention of r, or the

@@ -61,3 +61,13 @@ func TestFailedCellHasAReason(t *testing.T) {
 		t.Errorf("%+v and %+v", results[0], results[1])
 	}
 }
+
+func TestLimitOfTheSameBatch(t *testing.T) {
+	speed := Metric{Name: "drain", Unit: "jobs/s"}
+	g := group{cellOf("pawl", Params{Slots: 100}), cellOf("raw", Params{Batch: 1000}), cellOf("raw", Params{Batch: 100})}
+	ours := []outcome{{metrics: []Metric{{Name: "drain", Value: 6}, {Name: jobsPerClaim, Value: 120}}}}
+	results := summarize(g, [][]outcome{ours, runsOf(speed, 60), runsOf(speed, 10)})
+	if got := results[0].RatioTo["raw"]; got != 0.6 {
+		t.Errorf("share of the limit %v, want that of batches of 100", got)
+	}
+}

@@ -25,6 +25,11 @@ type Workers interface {
 	Stop() error
 }
 
+// Batcher are Workers that know how many jobs a claim of theirs had.
+type Batcher interface {
+	JobsPerClaim() float64
+}
+
 // TxSystem is a System that enqueues in transactions of the caller.
 type TxSystem interface {
 	// InTx begins a transaction, writes a row of business in it, enqueues the
@@ -131,7 +136,7 @@ type Contender struct {
 // contenders lists all that take part, pawl first.
 func contenders() []*Contender {
 	return []*Contender{
-		pawlPostgres(), enginePostgres(), river(), gueQueue(),
+		pawlPostgres(), enginePostgres(), rawPostgres(), river(), gueQueue(),
 		pawlSQLite(), engineSQLite(), goqiteQueue(), backliteQueue(),
 		pawlMemory(),
 	}

@@ -40,24 +40,30 @@ func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) 
 	if err != nil {
 		return nil, err
 	}
-	done, took, err := c.work(ctx, int64(n), c.Limit)
+	w, done, took, err := c.work(ctx, int64(n), c.Limit)
 	if err != nil {
 		return nil, err
 	}
 	after, err := c.spent(ctx)
-	return append([]Metric{rate(name, done, took.Seconds())}, before.per(done, after)...), err
+	metrics := append([]Metric{rate(name, done, took.Seconds())}, before.per(done, after)...)
+	if b, ok := w.(Batcher); ok {
+		metrics = append(metrics, Metric{jobsPerClaim, b.JobsPerClaim(), "jobs", false})
+	}
+	return metrics, err
 }
+
+// jobsPerClaim is the figure that says which batch a pool is to be compared with.
+const jobsPerClaim = "jobs-per-claim"
 
 // work runs workers until n jobs are done and recorded, or time is up. Both
 // count from when the first handler was called.
-func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (done int64, took time.Duration, err error) {
+func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (w Workers, done int64, took time.Duration, err error) {
 	t := newTally(n)
-	w, err := c.Sys.Work(ctx, t.handle)
-	if err != nil {
-		return 0, 0, err
+	if w, err = c.Sys.Work(ctx, t.handle); err != nil {
+		return nil, 0, 0, err
 	}
 	if err := wait(ctx, t.first, startLimit); err != nil {
-		return 0, 0, stopped(w, err)
+		return w, 0, 0, stopped(w, err)
 	}
 	began := time.Now()
 	err = wait(ctx, t.all, limit)
@@ -68,7 +74,7 @@ func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (done int
 		err = nil // the rate is over what was done
 	}
 	done, took = min(t.n.Load(), n), time.Since(began)
-	return done, took, stopped(w, err)
+	return w, done, took, stopped(w, err)
 }
 
 // errLate is that of what was waited for in vain.

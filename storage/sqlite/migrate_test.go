@@ -124,18 +124,18 @@ func TestUpgrade(t *testing.T) {
 	}
 	defer conn.Close()
 	run := plain{conn}
-	broken := steps(t, "ALTER TABLE pawl_job ADD COLUMN more; UPDATE pawl_meta SET version = 2; SELECT nothing;")
+	broken := steps(t, "ALTER TABLE pawl_job ADD COLUMN more TEXT; UPDATE pawl_meta SET version = 2; SELECT nothing;")
 	if err := migrate(t.Context(), run, DefaultPrefix, broken); err == nil {
 		t.Error("a broken step succeeded")
 	}
-	silent := steps(t, "ALTER TABLE pawl_job ADD COLUMN more")
+	silent := steps(t, "ALTER TABLE pawl_job ADD COLUMN more TEXT")
 	if err := migrate(t.Context(), run, DefaultPrefix, silent); !errors.Is(err, pawl.ErrSchema) {
 		t.Errorf("a step that does not record its version: got %v, want ErrSchema", err)
 	}
 	if have, err := schemaVersion(t.Context(), run, DefaultPrefix); err != nil || have != 1 {
 		t.Errorf("version %d, %v after failed steps, want 1", have, err)
 	}
-	good := steps(t, "ALTER TABLE pawl_job ADD COLUMN more; UPDATE pawl_meta SET version = 2")
+	good := steps(t, "ALTER TABLE pawl_job ADD COLUMN more TEXT; UPDATE pawl_meta SET version = 2")
 	for range 2 {
 		if err := migrate(t.Context(), run, DefaultPrefix, good); err != nil {
 			t.Fatal(err)

@@ -8,13 +8,13 @@ CREATE TABLE pawl_meta (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
     version INTEGER NOT NULL, -- of this schema
     fence   INTEGER NOT NULL  -- the last one given to a claim; never goes back
-);
+) STRICT;
 
 -- A queue that has a setting. Queues without a row are not paused.
 CREATE TABLE pawl_queue (
     name   TEXT PRIMARY KEY,
     paused INTEGER NOT NULL
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 CREATE TABLE pawl_job (
     seq          INTEGER PRIMARY KEY,         -- order of insertion
@@ -55,8 +55,11 @@ CREATE TABLE pawl_job (
     progress     TEXT,                        -- JSON
     apart        INTEGER NOT NULL DEFAULT 0,  -- 1: payload, 2: result is in its own table
     payload      BLOB,
-    result       BLOB
-);
+    result       BLOB,
+    -- What a hand may not write, since no program could read it again.
+    CHECK (length(id) = 16 AND state BETWEEN 1 AND 6 AND last_verb BETWEEN 0 AND 255 AND umode BETWEEN 0 AND 2
+        AND held BETWEEN 0 AND 1 AND attempt < 9e18 AND max(at, lease) < 4e18)
+) STRICT;
 
 CREATE UNIQUE INDEX pawl_job_id ON pawl_job (id);
 -- The one index that every state is walked by.
@@ -69,12 +72,12 @@ CREATE INDEX pawl_job_retrying ON pawl_job (queue) WHERE state = 1 AND reason IN
 CREATE TABLE pawl_payload (
     seq  INTEGER PRIMARY KEY,
     data BLOB NOT NULL
-);
+) STRICT;
 
 CREATE TABLE pawl_result (
     seq  INTEGER PRIMARY KEY,
     data BLOB NOT NULL
-);
+) STRICT;
 
 CREATE TABLE pawl_failure (
     seq     INTEGER NOT NULL,
@@ -85,7 +88,7 @@ CREATE TABLE pawl_failure (
     error   TEXT    NOT NULL,
     stack   TEXT    NOT NULL,
     PRIMARY KEY (seq, n)
-) WITHOUT ROWID;
+) WITHOUT ROWID, STRICT;
 
 -- What belongs to a job goes with it, however it goes.
 CREATE TRIGGER pawl_job_gone AFTER DELETE ON pawl_job

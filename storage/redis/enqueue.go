@@ -9,6 +9,13 @@ import (
 )
 
 func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if s.group != nil && shares(reqs) {
+		return s.group.enqueue(ctx, reqs[0])
+	}
+	return s.enqueueTogether(ctx, reqs)
+}
+
+func (s *Store) enqueueTogether(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 	receipts := make([]pawl.Receipt, len(reqs))
 	all := sections(len(reqs), func(i int) string { return reqs[i].Queue })
 	for _, some := range calls(s, all) {

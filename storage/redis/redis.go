@@ -22,6 +22,10 @@ type Options struct {
 	// of the server can lose jobs that were accepted.
 	Strict bool
 
+	// Apart sends each Enqueue of a single job as a call of its own. By default
+	// those that callers make at the same time share calls.
+	Apart bool
+
 	// Clock replaces the server's clock if it is not nil. It is for tests.
 	Clock func() time.Time
 
@@ -37,7 +41,8 @@ type Store struct {
 	scripts *scripts
 	clock   func() time.Time
 	log     *slog.Logger
-	cluster bool // each queue needs a call of its own
+	cluster bool   // each queue needs a call of its own
+	group   *group // nil: none
 	watch   watchers
 
 	closing sync.Once
@@ -67,6 +72,9 @@ func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store,
 		return nil, err
 	}
 	s := &Store{client: client, names: n, scripts: newScripts(), clock: f.Clock, log: f.Logger}
+	if !f.Apart {
+		s.group = &group{s: s, lanes: make(map[string]*lane)}
+	}
 	s.watch.init(s)
 	if err := s.check(ctx, f.Strict); err != nil {
 		return nil, explain("open", err)

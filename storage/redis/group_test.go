@@ -1,0 +1,110 @@
+package redis_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	client "github.com/redis/go-redis/v9"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/redis"
+)
+
+// calls returns how many scripts the server has run.
+func calls(t *testing.T, c *client.Client) (n int) {
+	t.Helper()
+	text, err := c.Info(t.Context(), "commandstats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(text, "\n") {
+		var one int
+		if k, _ := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,", &one); k == 1 {
+			n += one
+		}
+	}
+	return n
+}
+
+// TestSharedEnqueues lets many callers enqueue while the server is held up: all
+// get their own receipts, of few calls.
+func TestSharedEnqueues(t *testing.T) {
+	server := testserver.NewRedis(t, nil)
+	c := connect(t, server)
+	s := open(t, c, nil)
+	const callers = 60
+	if _, err := s.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{UniqueKey: "taken"})}); err != nil {
+		t.Fatal(err)
+	}
+	before := calls(t, c)
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for i := range callers {
+		wg.Go(func() {
+			r := pawl.Request{Payload: fmt.Append(nil, i)}
+			want := pawl.Stored
+			if i%10 == 0 {
+				r.UniqueKey, want = "taken", pawl.Duplicate
+			}
+			q := request(r)
+			got, err := s.Enqueue(t.Context(), []*pawl.Request{q})
+			if err != nil || len(got) != 1 || got[0].Status != want || want == pawl.Stored && got[0].ID != q.ID {
+				t.Errorf("receipts %v, error %v", got, err)
+			}
+		})
+	}
+	// When two calls are under way, a caller whose context ends is not held up.
+	for st := c.PoolStats(); st.TotalConns-st.IdleConns < 2; st = c.PoolStats() {
+		runtime.Gosched()
+	}
+	over, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	never := request(pawl.Request{})
+	if _, err := s.Enqueue(over, []*pawl.Request{never}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v", err)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if n := calls(t, c) - before; n > callers/2 {
+		t.Errorf("%d calls for %d callers", n, callers)
+	}
+	if jobs, err := s.Get(t.Context(), "default", never.ID); err != nil || jobs[0] != nil {
+		t.Errorf("what was given up is there: %v", err)
+	}
+	if st, err := s.Count(t.Context(), "default"); err != nil || st[0].Ready != callers-callers/10+1 {
+		t.Errorf("numbers %+v, %v", st, err)
+	}
+}
+
+// TestSharedLimits keeps from others what can make a call fail.
+func TestSharedLimits(t *testing.T) {
+	s := open(t, connect(t, testserver.Redis(t)), &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			q := request(pawl.Request{})
+			if i%2 == 1 {
+				q.Queue, q.MaxDepth = "full", 1
+			}
+			if _, err := s.Enqueue(t.Context(), []*pawl.Request{q}); err != nil && (i%2 == 0 || !errors.Is(err, pawl.ErrFull)) {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	st, err := s.Count(t.Context(), "default", "full")
+	if err != nil || st[0].Ready != 20 || st[1].Ready != 1 {
+		t.Errorf("numbers %+v, %v", st, err)
+	}
+}

@@ -75,7 +75,7 @@ func retry(ctx context.Context, f func() error) error {
 		err := f()
 		c := code(err)
 		again := c == codeSerialization || c == codeDeadlock || c == codeUnique || c == codeIdleSession ||
-			errors.Is(err, errAgain)
+			errors.Is(err, errAgain) || pgconn.SafeToRetry(err) // nothing was sent
 		if !again || try == maxTries || pause(ctx, try) != nil {
 			return err
 		}

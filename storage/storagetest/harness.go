@@ -3,6 +3,7 @@ package storagetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,6 +24,10 @@ type Harness struct {
 	// Begin begins a caller's transaction in the database of s. It is nil if
 	// the storage has no transactions.
 	Begin func(t testing.TB, s pawl.Storage) (w pawl.Writer, commit, rollback func() error)
+
+	// Groups are the groups of cases to run; nil means all. It is for a second
+	// run, over another way to the same storage.
+	Groups []string
 
 	Capabilities
 
@@ -47,6 +52,9 @@ type Capabilities struct {
 // sentence of the contract that was broken.
 func Run(t *testing.T, h Harness) {
 	for _, g := range groups(traitsOf(t, h)) {
+		if h.Groups != nil && !slices.Contains(h.Groups, g.name) {
+			continue
+		}
 		t.Run(g.name, func(t *testing.T) {
 			for _, c := range g.cases {
 				t.Run(c.name, func(t *testing.T) {

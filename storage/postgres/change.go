@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/google/uuid"
@@ -88,6 +89,9 @@ func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Cha
 		if err != nil {
 			return err
 		}
+		if found, err = s.standStill(ctx, run, found); err != nil {
+			return err
+		}
 		now, err := s.time(ctx, run)
 		if err != nil {
 			return err
@@ -114,6 +118,27 @@ func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Cha
 		s.publish(&told)
 	}
 	return missed, err
+}
+
+// standStill sees to it that no claim takes one of the jobs, whose rows are
+// locked: of a fresh one that is no lock. Nobody who waits for a row has the lock
+// of a queue, so this can't end in a deadlock.
+func (s *Store) standStill(ctx context.Context, run runner, found []*record) ([]*record, error) {
+	locks := map[int64]struct{}{}
+	ids := make([]string, len(found))
+	for i, r := range found {
+		ids[i] = r.id.String()
+		if r.fresh && r.state == pawl.Ready {
+			locks[s.claimHash(r.queue)] = struct{}{}
+		}
+	}
+	if len(locks) == 0 {
+		return found, nil
+	}
+	if err := run.exec(ctx, s.q.locks, slices.Sorted(maps.Keys(locks))); err != nil {
+		return nil, err
+	}
+	return s.records(ctx, run, s.q.byID, ids)
 }
 
 // apply changes a record that is locked.

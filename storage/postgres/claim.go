@@ -3,6 +3,7 @@ package postgres
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -50,6 +51,8 @@ type claim struct {
 	// unpromoted means that the queue may have more jobs that are due but
 	// Scheduled, so that nothing was claimed yet.
 	unpromoted bool
+	// stale means that transaction ids are older than the fresh jobs.
+	stale bool
 }
 
 // run settles and claims in as few round trips as the number of queues, and of
@@ -59,13 +62,13 @@ func (c *claim) run(st *settlement) error {
 	single := len(todo) == 1
 	var places []int
 	err := c.s.pipelined(c.ctx, func(p *pipeline) {
+		if single {
+			c.queue(p, st, todo[0], nil)
+			return
+		}
 		c.lock(p)
 		st.first(p)
-		if single {
-			c.queue(p, todo[0], nil)
-		} else {
-			c.peek(p, &places)
-		}
+		c.peek(p, &places)
 		c.nextDue(p)
 	})
 	switch {
@@ -82,18 +85,18 @@ func (c *claim) run(st *settlement) error {
 	if len(c.got.Jobs) >= c.spec.Max {
 		c.got.NextDue = 0
 	}
+	if c.stale && err == nil {
+		// It tells of jobs; what is claimed already must not be lost for it.
+		_ = c.s.thaw(c.ctx, func(runner) error { return nil })
+	}
 	return err
 }
 
-// one claims from one queue in a transaction of its own, or promotes some of its
+// one claims from one queue, or promotes some of its
 // jobs if that comes first.
 func (c *claim) one(ask pawl.QueueAsk) error {
 	before := c.got.Jobs
-	return c.s.pipelined(c.ctx, func(p *pipeline) {
-		c.lock(p)
-		c.queue(p, ask, before)
-		c.nextDue(p)
-	})
+	return c.s.pipelined(c.ctx, func(p *pipeline) { c.queue(p, nil, ask, before) })
 }
 
 func (c *claim) asks(places []int) (asks []pawl.QueueAsk) {
@@ -132,16 +135,47 @@ func (c *claim) names() []string {
 const promoteStep = pawl.MaxStep
 
 // queue claims from one queue, besides what earlier transactions have claimed.
-func (c *claim) queue(p *pipeline, ask pawl.QueueAsk, before []*pawl.Job) {
-	q, now := c.s.q, c.s.clock()
-	n := min(ask.Max, c.spec.Max-len(before))
+// The jobs are read after the commit: a client that is slow to take them does not
+// hold up the claims of others.
+func (c *claim) queue(p *pipeline, st *settlement, ask pawl.QueueAsk, before []*pawl.Job) {
+	q, now, mark := c.s.q, c.s.clock(), rand.Int64()
+	room := c.spec.Max - len(before)
+	n := min(ask.Max, room)
+	p.begin(q)
+	c.lock(p)
+	if st != nil {
+		st.first(p)
+	}
 	p.each(func(row scanner) error {
 		var setting string
 		return row.Scan(&c.unpromoted, &setting)
 	}, q.promote, now, ask.Queue, promoteStep)
 	p.exec(q.expire, now, pawl.MaxStep)
+	p.exec(q.lock, c.s.claimHash(ask.Queue))
+	p.each(func(row scanner) error {
+		var us int64
+		var stale bool
+		err := row.Scan(&us, &stale)
+		c.stale = c.stale || stale
+		c.got.NextDue = untilMicros(us)
+		return err
+	}, q.claim, now, ask.Queue, n, c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease), c.names(), mark, room)
+	p.commit(q)
+	c.read(p, ask.Queue, mark, before)
+}
+
+// read reads what was claimed from a queue.
+func (c *claim) read(p *pipeline, queue string, mark int64, before []*pawl.Job) {
+	var found []*record
 	p.rows(func(rows pgx.Rows) error {
-		var found []*record
+		found = nil
+		return scanAll(rows, func(row scanner) error {
+			r := &record{queue: queue}
+			found = append(found, r)
+			return r.scanFresh(row, c.spec.Worker)
+		})
+	}, c.s.q.claimedFresh, mark)
+	p.rows(func(rows pgx.Rows) error {
 		err := scanAll(rows, func(row scanner) error {
 			r := new(record)
 			found = append(found, r)
@@ -152,8 +186,11 @@ func (c *claim) queue(p *pipeline, ask pawl.QueueAsk, before []*pawl.Job) {
 		for _, r := range found {
 			c.got.Jobs = append(c.got.Jobs, r.job())
 		}
+		if err == nil {
+			c.s.batches.add(c.got.Jobs[len(before):])
+		}
 		return err
-	}, q.claim, now, ask.Queue, n, c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease))
+	}, c.s.q.claimedPlaced, mark)
 }
 
 func inClaimOrder(a, b *record) int {

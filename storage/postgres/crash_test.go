@@ -171,8 +171,12 @@ func (l *load) finish(pool *pgxpool.Pool) {
 	pool.Reset() // it may have kept connections to a server that was killed
 	for {
 		// A claim may have been made whose reply was lost in a crash.
-		if _, err := pool.Exec(ctx, "UPDATE pawl_job SET lease_until = 1 WHERE state = 3"); err != nil {
-			l.t.Fatal(err)
+		for _, sql := range []string{
+			"UPDATE pawl_job SET lease_until = 1 WHERE state = 3", "UPDATE pawl_claim SET claimed_at = 1, lease = 1, until = 2",
+		} {
+			if _, err := pool.Exec(ctx, sql); err != nil {
+				l.t.Fatal(err)
+			}
 		}
 		swept, err := l.s.Sweep(ctx, pawl.SweepSpec{Limit: 1000})
 		if err != nil {

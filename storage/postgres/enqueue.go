@@ -258,6 +258,12 @@ func (s *Store) queueHash(queue string) int64 {
 	return int64(h.Sum64()) ^ nameHash(s.o)
 }
 
+// claimHash names the lock of a queue's claims.
+func (s *Store) claimHash(queue string) int64 { return s.queueHash(queue) ^ claimLock }
+
+// claimLock tells the locks of claims from those of depths.
+const claimLock = 0x636c61696d // "claim"
+
 // makeRoom makes sure that a queue holds less than its limit of waiting jobs.
 func (e *enqueue) makeRoom(r *pawl.Request) error {
 	if e.waiting[r.Queue] < r.MaxDepth {
@@ -266,27 +272,54 @@ func (e *enqueue) makeRoom(r *pawl.Request) error {
 	if r.WhenFull != pawl.DropOldest {
 		return &pawl.FullError{Queue: r.Queue, Limit: r.MaxDepth}
 	}
-	var id string
-	for _, sql := range []string{e.s.q.leastUrgent, e.s.q.nextScheduled} {
-		err := e.run.each(e.ctx, func(row scanner) error { return row.Scan(&id) }, sql, r.Queue)
-		if err != nil {
-			return err
-		}
-		if id != "" {
-			break
-		}
+	id, err := e.oldest(r.Queue)
+	if err != nil || id == "" {
+		return err
 	}
-	n, err := e.number(e.s.q.drop, e.s.clock(), id0(id))
+	n, err := e.number(e.s.q.drop, e.s.clock(), id)
 	e.waiting[r.Queue] -= n
 	return err
 }
 
-// id0 is an ID that no job has in place of none.
-func id0(id string) string {
-	if id == "" {
-		return pawl.ID{}.String()
+// oldest finds the job to drop, and locks it. A fresh one may be claimed at any
+// time without the lock of the queue. A caller's transaction, which may hold the
+// lock for long, does with a placed one of the same priority.
+func (e *enqueue) oldest(queue string) (id string, err error) {
+	least, err := e.candidate(e.s.q.leastUrgent, queue)
+	if err != nil || least.id != "" && (least.priority > 0 || least.priority == 0 && e.foreign) {
+		return least.id, err
 	}
-	return id
+	if err := e.run.exec(e.ctx, e.s.q.lock, e.s.claimHash(queue)); err != nil {
+		return "", err
+	}
+	fresh, err := e.candidate(e.s.q.oldestFresh, queue)
+	if err != nil {
+		return "", err
+	}
+	if fresh.id != "" && (least.id == "" || inClaimOrder(fresh.record(), least.record()) < 0 || least.priority < 0) {
+		return fresh.id, nil
+	}
+	if least.id != "" {
+		return least.id, nil
+	}
+	next, err := e.candidate(e.s.q.nextScheduled, queue)
+	return next.id, err
+}
+
+// candidate is a job that may be dropped.
+type candidate struct {
+	id         string
+	priority   int
+	runAt, seq int64
+}
+
+func (c *candidate) record() *record {
+	return &record{priority: c.priority, runAt: c.runAt, seq: c.seq}
+}
+
+func (e *enqueue) candidate(sql, queue string) (c candidate, err error) {
+	err = e.run.each(e.ctx, func(row scanner) error { return row.Scan(&c.id, &c.priority, &c.runAt, &c.seq) }, sql, queue)
+	return c, err
 }
 
 // requestArgs are the arguments of statements that begin with newRows.
@@ -301,6 +334,7 @@ func requestArgs(clock *int64, reqs []*pawl.Request) []any {
 		windows                   = make([]int64, n)
 		attempts, rescues         = make([]int32, n), make([]int32, n)
 		payloads                  = make([][]byte, n)
+		placed                    = make([]int16, n)
 	)
 	for i, r := range reqs {
 		ids[i], queues[i], kinds[i], keys[i], metas[i] = r.ID.String(), r.Queue, r.Kind, r.UniqueKey, metaJSON(r.Meta)
@@ -308,10 +342,13 @@ func requestArgs(clock *int64, reqs []*pawl.Request) []any {
 		runAts[i], delays[i], befores[i] = micros(r.RunAt), microseconds(r.Delay), micros(r.StartBefore)
 		leases[i], timeouts[i], retains[i] = microseconds(r.Lease), microseconds(r.Timeout), microseconds(r.Retention)
 		windows[i], attempts[i], rescues[i] = microseconds(r.UniqueWindow), int32(r.MaxAttempts), int32(r.MaxRescues)
+		if r.MaxDepth > 0 && r.WhenFull == pawl.DropOldest {
+			placed[i] = 1 // to drop it takes no lock of its queue
+		}
 		if len(r.Payload) > 0 {
 			payloads[i] = r.Payload
 		}
 	}
 	return []any{clock, ids, queues, kinds, priorities, runAts, delays, befores, leases, timeouts, retains,
-		attempts, rescues, keys, modes, windows, metas, payloads}
+		attempts, rescues, keys, modes, windows, metas, payloads, placed}
 }

@@ -24,6 +24,7 @@ const (
 	codeAborted       = "25P02" // the transaction has failed before
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"
+	codeNoRight       = "42501"
 	codeNoSchema      = "3F000"
 	codeNoTable       = "42P01"
 	codeIdleSession   = "57P05" // ended while it was idle: the statement came too late

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawlq/pawl"
 )
@@ -79,7 +80,7 @@ func (s *Store) listen(ctx context.Context, done chan struct{}) {
 // once listens on a new connection until that fails, and reports whether it ever
 // listened.
 func (l *listener) once(ctx context.Context) (heard bool, err error) {
-	if l.conn, err = l.s.connect(ctx); err != nil {
+	if l.conn, err = connect(ctx, l.s.pool); err != nil {
 		return false, err
 	}
 	defer l.hangUp()
@@ -156,7 +157,7 @@ func (l *listener) probe(ctx context.Context) error {
 	if err != nil || pid == l.conn.PgConn().PID() {
 		return err
 	}
-	other, err := l.s.connect(ctx)
+	other, err := connect(ctx, l.s.pool)
 	if err != nil {
 		return err
 	}
@@ -241,10 +242,10 @@ func (l *listener) hangUp() {
 }
 
 // connect opens a connection like those of the pool, outside of it.
-func (s *Store) connect(ctx context.Context) (*pgx.Conn, error) {
+func connect(ctx context.Context, from *pgxpool.Pool) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
-	pool := s.pool.Config()
+	pool := from.Config()
 	config := pool.ConnConfig.Copy()
 	if pool.BeforeConnect != nil {
 		if err := pool.BeforeConnect(ctx, config); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -24,8 +25,9 @@ const minServer = 130000
 
 // Migrations returns the SQL files that make the schema, for those who run
 // their migrations with another tool: 0001_init.sql and so on, each to be run
-// once, in one transaction, in order of name. Each records its version. They
-// use [DefaultSchema] and [DefaultPrefix]; for others, replace those in the
+// once, in order of name: in one transaction, or, if the name ends in
+// _concurrently.sql, statement by statement outside of any. Each records its
+// version. They use [DefaultSchema] and [DefaultPrefix]; for others, replace those in the
 // text.
 func Migrations() fs.FS {
 	sub, err := fs.Sub(migrations, "migrations")
@@ -47,7 +49,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
 }
 
 // MigrateTx does it in a transaction of the caller, who should keep it short:
-// others that migrate wait for its end.
+// others that migrate wait for its end, and where jobs are already kept, indexes
+// are built while nobody can write.
 func MigrateTx(ctx context.Context, tx pgx.Tx, o *Options) error {
 	f, err := o.filled()
 	if err != nil {
@@ -66,54 +69,142 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) e
 	if err != nil {
 		return err
 	}
-	if have, err := schemaVersion(ctx, pool, o); err != nil || have == want {
-		return err // also for a role that can only read and write
-	}
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		// Only ctx says how long it may take.
-		const patient = "SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)"
-		if _, err := tx.Exec(ctx, patient); err != nil {
-			return err
+	for {
+		if have, err := schemaVersion(ctx, pool, o); err != nil || have == want {
+			return err // also for a role that can only read and write
 		}
-		return migrateTx(ctx, tx, o, steps)
-	})
-}
-
-// migrateTx runs the steps that the schema lacks, under a lock that lets one
-// process in at a time.
-func migrateTx(ctx context.Context, tx pgx.Tx, o *Options, steps fs.FS) error {
-	want, err := latest(steps)
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock($1)", nameHash(o)); err != nil {
-		return err
-	}
-	have, err := schemaVersion(ctx, tx, o)
-	if err != nil {
-		return err
-	}
-	if have > want {
-		return &pawl.SchemaError{Have: have, Want: want}
-	}
-	names, err := fs.Glob(steps, "*.sql")
-	if err != nil {
-		return err
-	}
-	for _, name := range names[have:] {
-		text, err := fs.ReadFile(steps, name)
+		err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+			// Only ctx says how long it may take.
+			const patient = "SELECT set_config('statement_timeout', '0', true), set_config('idle_in_transaction_session_timeout', '0', true)"
+			if _, err := tx.Exec(ctx, patient); err != nil {
+				return err
+			}
+			if err := lockSchema(ctx, tx, o); err != nil {
+				return err
+			}
+			m := &migration{ctx: ctx, o: o, steps: steps, tx: tx}
+			return m.next(pool)
+		})
 		if err != nil {
 			return err
 		}
+	}
+}
+
+// lockSchema lets one process in at a time. It does not wait inside a statement:
+// the snapshot of that would keep the one inside from building an index.
+func lockSchema(ctx context.Context, tx pgx.Tx, o *Options) error {
+	for try := 1; ; try++ {
+		var got bool
+		if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", nameHash(o)).Scan(&got); err != nil || got {
+			return err
+		}
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
+// migrateTx runs the steps that the schema lacks in one transaction.
+func migrateTx(ctx context.Context, tx pgx.Tx, o *Options, steps fs.FS) error {
+	if err := lockSchema(ctx, tx, o); err != nil {
+		return err
+	}
+	m := &migration{ctx: ctx, o: o, steps: steps, tx: tx}
+	_, names, err := m.missing()
+	if err != nil {
+		return err
+	}
+	return m.within(names)
+}
+
+// migration runs steps under the lock of a transaction.
+type migration struct {
+	ctx   context.Context
+	o     *Options
+	steps fs.FS
+	tx    pgx.Tx
+}
+
+// missing returns the version and the steps that the schema lacks.
+func (m *migration) missing() (have int, names []string, err error) {
+	want, err := latest(m.steps)
+	if err != nil {
+		return 0, nil, err
+	}
+	if have, err = schemaVersion(m.ctx, m.tx, m.o); err != nil {
+		return 0, nil, err
+	}
+	if have > want {
+		return 0, nil, &pawl.SchemaError{Have: have, Want: want}
+	}
+	names, err = fs.Glob(m.steps, "*.sql")
+	if err != nil {
+		return 0, nil, err
+	}
+	return have, names[have:], nil
+}
+
+// outside reports whether a step is one to run outside a transaction.
+func outside(name string) bool { return strings.HasSuffix(name, "_concurrently.sql") }
+
+// next runs the steps up to the next one that must run outside the transaction,
+// or that one. Tables that are new are empty, and need none of that.
+func (m *migration) next(pool *pgxpool.Pool) error {
+	have, names, err := m.missing()
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	if have > 0 && outside(names[0]) {
+		return m.apart(pool, names[0])
+	}
+	if i := slices.IndexFunc(names, outside); have > 0 && i > 0 {
+		names = names[:i]
+	}
+	return m.within(names)
+}
+
+// within runs steps in the transaction.
+func (m *migration) within(names []string) error {
+	for _, name := range names {
+		text, err := fs.ReadFile(m.steps, name)
+		if err != nil {
+			return err
+		}
+		sql := named(string(text), m.o)
+		if outside(name) {
+			sql = strings.ReplaceAll(sql, " CONCURRENTLY", "")
+		}
 		// The simple protocol takes several statements at once.
-		if _, err := tx.Exec(ctx, named(string(text), o), pgx.QueryExecModeSimpleProtocol); err != nil {
+		if _, err := m.tx.Exec(m.ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	if have, err = schemaVersion(ctx, tx, o); err == nil && have != want {
-		err = &pawl.SchemaError{Have: have, Want: want}
+	return nil
+}
+
+// apart runs the statements of a step one by one, on a connection of its own: the
+// pool may have no other than that of the transaction.
+func (m *migration) apart(pool *pgxpool.Pool, name string) error {
+	text, err := fs.ReadFile(m.steps, name)
+	if err != nil {
+		return err
 	}
-	return err
+	conn, err := connect(m.ctx, pool)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(m.ctx)) }()
+	all := append([]string{"SET statement_timeout = 0"}, strings.Split(named(string(text), m.o), ";\n")...)
+	for _, sql := range append(all, "RESET statement_timeout") {
+		if strings.TrimSpace(sql) == "" {
+			continue
+		}
+		if _, err := conn.Exec(m.ctx, sql, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // latest is the version that the steps lead to: the number that the last one's

@@ -158,6 +158,8 @@ type Store struct {
 	track tracker
 	group groups
 
+	batches batches
+
 	closing sync.Once
 }
 
@@ -184,6 +186,10 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	s.note.start(s)
 	s.track.start(s)
 	s.group.start(s)
+	if err := s.checkSystem(ctx); err != nil {
+		_ = s.Close() // never fails
+		return nil, explain("open", err)
+	}
 	return s, nil
 }
 

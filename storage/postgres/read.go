@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"slices"
+	"strconv"
 
 	"github.com/google/uuid"
 
@@ -25,9 +27,11 @@ func (s *Store) get(ctx context.Context, queue string, ids []pawl.ID) ([]*pawl.J
 	err := s.read(ctx, func(row scanner) error {
 		r := new(record)
 		var ord int
-		if err := r.scan(row, append(r.leaseFields(), &ord, &r.payload, &r.result)...); err != nil {
+		var c claimed
+		if err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &ord, &r.payload, &r.result)...); err != nil {
 			return err
 		}
+		r.derive(&c)
 		if queue == "" || r.queue == queue {
 			jobs[ord-1] = r.job()
 		}
@@ -88,6 +92,9 @@ type cursor struct {
 	At       int64      `json:"a"`
 	Seq      int64      `json:"n"`
 	ID       uuid.UUID  `json:"i"`
+	// Of the ready ones in the fresh lane, which is merged with the other.
+	Xid      uint64 `json:"x"`
+	FreshSeq int64  `json:"f"`
 }
 
 // start is the place before the first row of a state.
@@ -97,6 +104,11 @@ func (c *cursor) start(queue string, state pawl.State) {
 
 // after is the place of a row.
 func (c *cursor) after(r *record) {
+	if r.fresh && r.state == pawl.Ready {
+		c.Xid, _ = strconv.ParseUint(r.xid, 10, 64) // the server wrote it
+		c.FreshSeq = r.seq
+		return
+	}
 	c.Seq, c.ID = r.seq, r.id
 	switch c.State {
 	case pawl.Ready:
@@ -256,26 +268,79 @@ func (l *lister) filtered() bool {
 	return f.Kind != "" || f.UniqueKey != "" || f.WorkerID != "" || !f.CreatedFrom.IsZero() || !f.CreatedBefore.IsZero()
 }
 
+// rows reads what follows the cursor in its state, up to a limit, of both lanes.
 func (l *lister) rows(limit int) (found []*record, err error) {
 	q, c := l.s.q, l.at
-	args := []any{c.Queue, limit}
-	var sql string
 	switch c.State {
 	case pawl.Ready:
-		sql, args = q.pageReady, append(args, c.Priority, c.At, c.Seq)
-	case pawl.Scheduled:
-		sql, args = q.pageScheduled, append(args, c.At, c.Seq)
+		return l.merged(limit, inClaimOrder,
+			source{q.pageReady, []any{c.Queue, limit, c.Priority, c.At, c.Seq}, (*lister).placed},
+			source{q.pageFresh, []any{c.Queue, limit, strconv.FormatUint(c.Xid, 10), c.FreshSeq}, (*lister).waiting})
 	case pawl.Running:
-		sql, args = q.pageRunning, append(args, c.At, c.Seq)
-	default:
-		sql, args = q.pageFinal, append(args, int16(c.State), c.At, c.ID.String())
+		byClaim := func(a, b *record) int {
+			return cmp.Or(cmp.Compare(a.claimedAt, b.claimedAt), cmp.Compare(a.seq, b.seq))
+		}
+		return l.merged(limit, byClaim,
+			source{q.pageRunning, []any{c.Queue, limit, c.At, c.Seq}, (*lister).placed},
+			source{q.pageClaimed, []any{c.Queue, limit, c.At, c.Seq}, (*lister).claimed})
+	case pawl.Scheduled:
+		return l.read(source{q.pageScheduled, []any{c.Queue, limit, c.At, c.Seq}, (*lister).placed})
 	}
+	return l.read(source{q.pageFinal, []any{c.Queue, limit, int16(c.State), c.At, c.ID.String()}, (*lister).placed})
+}
+
+// source is a statement and what reads its rows.
+type source struct {
+	sql  string
+	args []any
+	scan func(l *lister, r *record, row scanner) error
+}
+
+func (l *lister) placed(r *record, row scanner) error {
+	return r.scan(row, append(r.leaseFields(), &r.size)...)
+}
+
+func (l *lister) claimed(r *record, row scanner) error {
+	var c claimed
+	err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &r.size)...)
+	r.derive(&c)
+	return err
+}
+
+func (l *lister) waiting(r *record, row scanner) error {
+	var c claimed
+	err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &r.size, &r.xid)...)
+	r.derive(&c)
+	return err
+}
+
+func (l *lister) read(from source) (found []*record, err error) {
 	err = l.s.read(l.ctx, func(row scanner) error {
 		r := new(record)
 		found = append(found, r)
-		return r.scan(row, append(r.leaseFields(), &r.size)...)
-	}, sql, args...)
+		return from.scan(l, r, row)
+	}, from.sql, from.args...)
 	return found, err
+}
+
+// merged merges two lanes, of which each has an order of its own that it keeps.
+func (l *lister) merged(limit int, order func(a, b *record) int, one, other source) (all []*record, err error) {
+	a, err := l.read(one)
+	if err != nil {
+		return nil, err
+	}
+	b, err := l.read(other)
+	if err != nil {
+		return nil, err
+	}
+	for len(all) < limit && len(a)+len(b) > 0 {
+		if len(b) == 0 || len(a) > 0 && order(a[0], b[0]) <= 0 {
+			all, a = append(all, a[0]), a[1:]
+		} else {
+			all, b = append(all, b[0]), b[1:]
+		}
+	}
+	return all, nil
 }
 
 // add puts a row on the page if it matches, and moves the cursor. It reports

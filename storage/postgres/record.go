@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -36,6 +37,9 @@ type record struct {
 	extendedFence, extendedUntil int64 // of the claim that was extended last
 	progress                     string
 	progressAt                   int64
+
+	fresh bool   // it is in the fresh lane, by its row
+	xid   string // of the transaction that enqueued it; only of a fresh one that is listed
 
 	failure    *pawl.Failure // to be stored by save
 	newPayload bool          // payload is to be stored by save
@@ -77,6 +81,39 @@ func (r *record) scan(rows scanner, more ...any) error {
 
 func (r *record) leaseFields() []any {
 	return []any{&r.counts.Extends, &r.extendedFence, &r.extendedUntil, &r.progress, &r.progressAt}
+}
+
+// claimed is what a record in the fresh lane has from the row of its claim.
+type claimed struct {
+	fence     int64
+	worker    string
+	claimedAt int64
+	lease     int64 // of a job that has none of its own
+}
+
+func (c *claimed) fields() []any { return []any{&c.fence, &c.worker, &c.claimedAt, &c.lease} }
+
+// derive makes a row in the fresh lane into what it stands for.
+func (r *record) derive(c *claimed) {
+	if r.state != 0 {
+		return
+	}
+	r.fresh = true
+	r.state = pawl.Ready
+	if c.fence == 0 {
+		return
+	}
+	r.state, r.attempt, r.fence, r.worker = pawl.Running, 1, c.fence, c.worker
+	r.startedAt, r.claimedAt, r.leaseUntil = c.claimedAt, c.claimedAt, c.claimedAt+cmp.Or(r.lease, c.lease)
+}
+
+// scanFresh reads a row of claimedFresh.
+func (r *record) scanFresh(row scanner, worker string) error {
+	c := claimed{worker: worker}
+	err := row.Scan(&r.seq, (*[16]byte)(&r.id), &r.kind, &r.runAt, &r.createdAt, &r.lease, &r.timeout, &r.retention,
+		&r.maxAttempts, &r.maxRescues, &r.meta, &r.payload, &c.fence, &c.claimedAt, &c.lease)
+	r.derive(&c)
+	return err
 }
 
 // until is when the lease of a running job ends.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -176,6 +177,17 @@ func (p *pipeline) each(f func(scanner) error, sql string, args ...any) {
 // rows adds a statement whose result f reads.
 func (p *pipeline) rows(f func(pgx.Rows) error, sql string, args ...any) {
 	p.batch.Queue(sql, args...).Query(f)
+}
+
+// begin begins an explicit transaction, commit ends it: what follows is another
+// one.
+func (p *pipeline) begin(q *statements) {
+	p.batch.QueuedQueries = slices.Insert(p.batch.QueuedQueries, 0, &pgx.QueuedQuery{SQL: q.begin})
+}
+
+func (p *pipeline) commit(q *statements) {
+	p.exec(q.commit)
+	p.exec(q.pin)
 }
 
 // pipelined sends the transaction that build makes, and returns when it is

@@ -40,7 +40,10 @@ func (s *Store) records(ctx context.Context, run runner, sql string, ids []strin
 		r := new(record)
 		found = append(found, r)
 		var ord int
-		return r.scan(row, append(r.leaseFields(), &ord, &r.payload, &r.result)...)
+		var c claimed
+		err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &ord, &r.payload, &r.result)...)
+		r.derive(&c)
+		return err
 	}, sql, ids)
 	return found, err
 }
@@ -86,8 +89,11 @@ func saveArgs(records []*record) []any {
 		maxAttempts, maxRescues              = make([]int32, n), make([]int32, n)
 		helds, newMetas, newPayloads, clears = make([]bool, n), make([]bool, n), make([]bool, n), make([]bool, n)
 		payloads                             = make([][]byte, n)
+		fences, claimedAts, startedAts       = make([]int64, n), make([]int64, n), make([]int64, n)
+		workers                              = make([]string, n)
 	)
 	for i, r := range records {
+		fences[i], claimedAts[i], startedAts[i], workers[i] = r.fence, r.claimedAt, r.startedAt, r.worker
 		ids[i], kinds[i], reasons[i], metas[i] = r.id.String(), r.kind, r.reason, r.meta
 		states[i], priorities[i], modes[i] = int16(r.state), int16(r.priority), int16(r.umode)
 		runAts[i], befores[i], finished[i], purges[i] = r.runAt, r.startBefore, r.finishedAt, r.purgeAt
@@ -105,5 +111,5 @@ func saveArgs(records []*record) []any {
 	}
 	return []any{ids, states, kinds, priorities, reasons, runAts, befores, finished, purges, leases, timeouts, retains,
 		attempts, rescued, maxAttempts, maxRescues, modes, windows, helds, rescues, kicks, failures, newMetas, metas,
-		newPayloads, payloads, clears}
+		newPayloads, payloads, clears, fences, workers, claimedAts, startedAts}
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/pawlq/pawl"
@@ -30,6 +31,7 @@ type settlement struct {
 	// would not see what it has just done itself.
 	rounds [][]int
 	events events
+	over   []int64 // claims of which nothing is left, whose rows can go
 }
 
 func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
@@ -57,6 +59,10 @@ func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
 // first puts the first round into a pipeline.
 func (st *settlement) first(p *pipeline) {
 	if len(st.rounds) > 0 {
+		st.over = append(st.over, st.s.batches.take()...)
+		if len(st.over) > 0 {
+			p.exec(st.s.q.dropClaims, st.over)
+		}
 		st.add(p, st.rounds[0])
 	}
 }
@@ -85,6 +91,11 @@ func (st *settlement) rest(ctx context.Context) error {
 			if err := st.again(ctx, locked); err != nil {
 				return err
 			}
+		}
+	}
+	for i := range st.outcomes {
+		if st.status[i] == 0 {
+			st.s.batches.settled(st.outcomes[i].Ref)
 		}
 	}
 	st.s.publish(&st.events)
@@ -117,6 +128,9 @@ func (st *settlement) inTx(ctx context.Context, run runner) error {
 			if err := run.each(ctx, st.read(round), st.s.q.settleTx, st.args(round)...); err != nil {
 				return err
 			}
+			if len(st.with(round, statusUnseen)) > 0 {
+				return errUnseen
+			}
 			if round = st.with(round, statusLocked); len(round) == 0 {
 				break
 			}
@@ -127,6 +141,10 @@ func (st *settlement) inTx(ctx context.Context, run runner) error {
 	}
 	return nil
 }
+
+// errUnseen is that of a transaction at a higher isolation level that was begun
+// before the claim. An update would fail there with a serialization failure.
+var errUnseen = errors.New("the claim was made after the snapshot of the transaction was taken")
 
 func (st *settlement) all() []int {
 	all := make([]int, len(st.outcomes))

@@ -1,5 +1,7 @@
 package postgres
 
+import "strings"
+
 // statements are all that a Store runs on its tables. Those that look for jobs
 // name the index that they must use; a test holds the planner to it.
 //
@@ -12,7 +14,10 @@ type statements struct {
 	insert, replace, exists, holder, releaseKey, forgetProgressOf string
 	waiting, leastUrgent, nextScheduled, drop                     string
 
-	promote, expire, claim, claimedBy, nextDue, claimable string
+	promote, expire, claim, claimedBy, nextDue, claimable                              string
+	begin, commit, claimedFresh, claimedPlaced, dropClaims                             string
+	system, knownSystem, noteSystem, freeze, thawClaimed, thawReady, noClaims, noHeads string
+	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks               string
 
 	settle, settleTx, extend string
 
@@ -38,11 +43,18 @@ func newStatements(o *Options) *statements {
 		pin: `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 			set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 			set_config('jit', 'off', true)`,
-		lock: `SELECT pg_advisory_xact_lock($1::bigint)`,
+		lock:  `SELECT pg_advisory_xact_lock($1::bigint)`,
+		locks: `SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`,
+		// Whatever the default is: each statement must see what was committed
+		// before it.
+		begin:  `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		commit: `COMMIT`,
 	}
 	q.wakes(o)
 	q.enqueues(o)
 	q.claims(o)
+	q.fresh(o)
+	q.thaws(o)
 	q.settles(o)
 	q.records(o)
 	q.sweeps(o)
@@ -50,24 +62,26 @@ func newStatements(o *Options) *statements {
 	return q
 }
 
-// newRows are requests as rows, which $2 to $18 hold column by column.
+// newRows are requests as rows, which $2 to $19 hold column by column.
 const newRows = withNow + `, i AS MATERIALIZED (
 		SELECT i.id, i.queue, i.kind, i.priority, i.run_at + CASE WHEN i.delay > 0 THEN t.now + i.delay ELSE 0 END AS run_at,
 			i.start_before, i.lease, i.timeout, i.retention, i.max_attempts, i.max_rescues, i.ukey, i.umode, i.uwindow,
-			i.meta, i.payload, i.ord
+			i.meta, i.payload, i.placed, i.ord
 		FROM t, unnest($2::text[]::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[],
 			$9::bigint[], $10::bigint[], $11::bigint[], $12::integer[], $13::integer[], $14::text[], $15::smallint[],
-			$16::bigint[], $17::text[], $18::bytea[]) WITH ORDINALITY
+			$16::bigint[], $17::text[], $18::bytea[], $19::smallint[]) WITH ORDINALITY
 			AS i(id, queue, kind, priority, run_at, delay, start_before, lease, timeout, retention, max_attempts, max_rescues,
-				ukey, umode, uwindow, meta, payload, ord))`
+				ukey, umode, uwindow, meta, payload, placed, ord))`
 
 func (q *statements) enqueues(o *Options) {
+	const isFresh = `i.priority = 0 AND i.ukey = '' AND i.start_before = 0 AND i.placed = 0`
 	const columns = `id, queue, kind, state, priority, run_at, start_before, created_at, lease, timeout, retention,
-		max_attempts, max_rescues, ukey, umode, uwindow, held, meta, payload`
-	const values = `i.id, i.queue, i.kind, CASE WHEN i.run_at > t.now THEN 1 ELSE 2 END, i.priority,
+		max_attempts, max_rescues, ukey, umode, uwindow, held, meta, payload, xid`
+	const values = `i.id, i.queue, i.kind, CASE WHEN i.run_at > t.now THEN 1 WHEN ` + isFresh + ` THEN 0 ELSE 2 END, i.priority,
 		greatest(i.run_at, t.now), nullif(i.start_before, 0), t.now, nullif(i.lease, 0), nullif(i.timeout, 0), i.retention,
 		i.max_attempts, i.max_rescues, nullif(i.ukey, ''), nullif(i.umode, 0), nullif(i.uwindow, 0),
-		CASE WHEN i.ukey <> '' THEN true END, nullif(i.meta, '')::json, i.payload`
+		CASE WHEN i.ukey <> '' THEN true END, nullif(i.meta, '')::json, i.payload,
+		CASE WHEN i.run_at <= t.now AND ` + isFresh + ` THEN pg_current_xact_id() END`
 	// Returns the places of the requests that were not stored.
 	q.insert = named(newRows+`,
 	stored AS (INSERT INTO public.pawl_job (`+columns+`) SELECT `+values+` FROM t, i ORDER BY i.ord
@@ -80,7 +94,7 @@ func (q *statements) enqueues(o *Options) {
 		timeout = nullif(i.timeout, 0), retention = i.retention, max_attempts = i.max_attempts, max_rescues = i.max_rescues,
 		umode = nullif(i.umode, 0), uwindow = nullif(i.uwindow, 0), meta = nullif(i.meta, '')::json, payload = i.payload,
 		attempt = 0, rescued = 0, reason = NULL
-	FROM t, i WHERE j.id = $19::text::uuid AND j.state <= 2 RETURNING 1`, o)
+	FROM t, i WHERE j.id = $20::text::uuid AND j.state IN (1, 2) RETURNING 1`, o)
 	// pawl_job_pkey, pawl_lease_pkey
 	q.forgetProgressOf = named(`UPDATE public.pawl_lease SET progress = NULL, progress_at = NULL
 		WHERE seq = (SELECT seq FROM public.pawl_job WHERE id = $1::text::uuid)`, o)
@@ -90,16 +104,23 @@ func (q *statements) enqueues(o *Options) {
 	SELECT j.id::text, j.state::int, (j.state >= 4 AND j.finished_at + coalesce(j.uwindow, 0) <= t.now)::int
 	FROM t, public.pawl_job j WHERE j.queue = $2::text AND j.ukey = $3::text AND j.held FOR NO KEY UPDATE OF j`, o)
 	q.releaseKey = named(`UPDATE public.pawl_job SET held = NULL WHERE id = $1::text::uuid`, o)
-	// pawl_job_ready, pawl_job_scheduled
-	q.waiting = named(`SELECT (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 2 AND queue = $1::text LIMIT $2::bigint) r)
+	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled; up to $2 of each
+	q.waiting = named(`WITH `+headOf("$1::text")+`
+	SELECT (SELECT count(*) FROM `+unclaimedRows("$1::text", "xid", "$2::bigint")+` f)
+		+ (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 2 AND queue = $1::text LIMIT $2::bigint) r)
 		+ (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 1 AND queue = $1::text LIMIT $2::bigint) s)`, o)
+	// pawl_job_fresh
+	q.oldestFresh = named(`WITH `+headOf("$1::text")+`
+	SELECT f.id::text, 0, f.run_at, f.seq FROM `+unclaimedRows("$1::text", "id, xid, seq, run_at", "1")+` f
+	ORDER BY f.xid, f.seq LIMIT 1`, o)
 	// pawl_job_ready: its last priority, and the first of that. Two steps, since
 	// one that walks the index backwards meets the due ones last.
-	q.leastUrgent = named(`SELECT id::text FROM public.pawl_job WHERE state = 2 AND queue = $1::text AND priority =
+	q.leastUrgent = named(`SELECT id::text, priority::int, run_at, seq FROM public.pawl_job
+		WHERE state = 2 AND queue = $1::text AND priority =
 			(SELECT priority FROM public.pawl_job WHERE state = 2 AND queue = $1::text ORDER BY priority DESC LIMIT 1)
 		ORDER BY run_at, seq LIMIT 1 FOR UPDATE SKIP LOCKED`, o)
 	// pawl_job_scheduled
-	q.nextScheduled = named(`SELECT id::text FROM public.pawl_job WHERE state = 1 AND queue = $1::text
+	q.nextScheduled = named(`SELECT id::text, 0, run_at, seq FROM public.pawl_job WHERE state = 1 AND queue = $1::text
 		ORDER BY run_at, seq LIMIT 1 FOR UPDATE SKIP LOCKED`, o)
 }
 
@@ -118,34 +139,15 @@ func (q *statements) claims(o *Options) {
 		ORDER BY start_before LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), o)
 	// pawl_job_pkey
 	q.drop = named(endWaiting("dropped", `id = $2::text::uuid AND state <= 2`), o)
-	// pawl_job_ready, then by ctid. Claims nothing while a more urgent job may
-	// still be scheduled.
-	q.claim = named(withNow+`, f AS MATERIALIZED (SELECT nextval('public.pawl_fence') AS fence),
-	c AS MATERIALIZED (
-		SELECT ctid AS tid, fence IS NOT NULL AS again FROM public.pawl_job
-		WHERE state = 2 AND queue = $2::text AND (start_before IS NULL OR start_before > (SELECT now FROM t))
-			AND NOT EXISTS (SELECT 1 FROM public.pawl_queue WHERE name = $2::text AND paused)
-		ORDER BY priority, run_at, seq
-		LIMIT CASE WHEN current_setting('pawl.unpromoted', true) = 'on' THEN 0 ELSE $3::bigint END
-		FOR NO KEY UPDATE SKIP LOCKED)
-	UPDATE public.pawl_job j SET state = 3, fence = (SELECT fence FROM f), token = $4::bigint, worker = $5::text,
-		claimed_at = t.now, started_at = coalesce(j.started_at, t.now), lease_until = t.now + coalesce(j.lease, $6::bigint),
-		attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END
-	FROM t, c WHERE j.ctid = c.tid
-	RETURNING `+recordColumns+`, j.payload,
-		CASE WHEN c.again THEN coalesce((SELECT l.extends FROM public.pawl_lease l WHERE l.seq = j.seq), 0) ELSE 0 END`, o)
-	// pawl_job_running
-	q.claimedBy = named(`SELECT j.id FROM public.pawl_job j
-		WHERE j.state = 3 AND j.queue = ANY ($1::text[]) AND j.token = $2::bigint ORDER BY j.priority, j.run_at, j.seq`, o)
 	// pawl_job_scheduled for each queue
 	q.nextDue = named(withNow+`
-	SELECT coalesce(min(s.run_at - t.now), 0) FROM t, unnest($2::text[]) AS a(queue) CROSS JOIN LATERAL (
-		SELECT j.run_at FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue ORDER BY j.run_at, j.seq LIMIT 1) s
-	WHERE NOT EXISTS (SELECT 1 FROM public.pawl_queue p WHERE p.name = a.queue AND p.paused)`, o)
-	// pawl_job_ready, pawl_job_scheduled
+	SELECT `+strings.ReplaceAll(nextDueSQL, "$7", "$2"), o)
+	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled
 	q.claimable = named(withNow+`
 	SELECT a.ord FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord)
-	WHERE (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue LIMIT 1) = 1
+	WHERE (WITH `+headOf("a.queue")+`
+		SELECT true FROM `+unclaimedRows("a.queue", "xid", "1")+` f LIMIT 1)
+		OR (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue LIMIT 1) = 1
 		OR (SELECT 1 FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.run_at <= t.now LIMIT 1) = 1
 	ORDER BY a.ord`, o)
 }
@@ -170,41 +172,50 @@ const (
 	statusLost     = 2
 	statusMissing  = 3
 	statusLocked   = 4 // by an open transaction, or changed this very moment
+	statusUnseen   = 5 // claimed after the snapshot of its transaction was taken
 )
 
 func (q *statements) settles(o *Options) {
 	q.settle = named(settleSQL("SKIP LOCKED"), o)
 	q.settleTx = named(settleSQL(""), o)
-	// pawl_job_pkey. The lock is one that an open transaction which settles the
+	const current = `(j.state = 3 AND j.fence = i.fence OR j.state = 0 AND (i.fence, j.seq) IN (SELECT fence, seq FROM k))`
+	// pawl_job_pkey, pawl_claim_pkey. The lock is one that an open transaction which settles the
 	// job, and keeps its record, does not exclude.
 	q.extend = named(withNow+`, i AS MATERIALIZED (
 		SELECT * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::bigint[], $5::text[]) WITH ORDINALITY
 			AS i(id, fence, lease, progress, ord)),
+	`+batchRows+`,
 	l AS MATERIALIZED (SELECT i.*, j.seq FROM i CROSS JOIN LATERAL (
 			SELECT seq, state, fence FROM public.pawl_job WHERE id = i.id LIMIT 1 FOR KEY SHARE SKIP LOCKED) j
-		WHERE j.state = 3 AND j.fence = i.fence),
+		WHERE `+current+`),
 	u AS (INSERT INTO public.pawl_lease AS o (seq, id, fence, until, extends, progress_at, progress)
 		SELECT l.seq, l.id, l.fence, t.now + l.lease, 1, CASE WHEN l.progress <> '' THEN t.now END, nullif(l.progress, '')::json
 		FROM t, l ORDER BY l.ord
 		ON CONFLICT (seq) DO UPDATE SET fence = excluded.fence, until = excluded.until, extends = o.extends + 1,
 			progress = coalesce(excluded.progress, CASE WHEN o.fence = excluded.fence THEN o.progress END),
 			progress_at = coalesce(excluded.progress_at, o.progress_at))
-	SELECT i.ord, CASE WHEN (SELECT j.state = 3 AND j.fence = i.fence FROM public.pawl_job j WHERE j.id = i.id LIMIT 1)
+	SELECT i.ord, CASE WHEN (SELECT `+current+` FROM public.pawl_job j WHERE j.id = i.id LIMIT 1)
 		THEN 4 ELSE 2 END
 	FROM i WHERE i.ord NOT IN (SELECT ord FROM l) ORDER BY i.ord`, o)
 }
 
 // settleSQL settles each of its input with one probe of pawl_job_pkey that locks
-// the row, and one write by ctid. It returns the places that it did not settle.
+// the row, and one write by ctid. The claims of fresh jobs are found by
+// pawl_claim_pkey, and joined by a hash. It returns the places that it did not settle.
 func settleSQL(locked string) string {
 	return withNow + `, i AS MATERIALIZED (
 		SELECT * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::smallint[], $5::bigint[], $6::smallint[], $7::bytea[],
 			$8::text[], $9::text[]) WITH ORDINALITY AS i(id, fence, verb, delay, urgency, outcome, error, stack, ord)),
-	l AS MATERIALIZED (
+	` + batchRows + `,
+	r AS MATERIALIZED (
 		SELECT i.*, j.* FROM i CROSS JOIN LATERAL (
-			SELECT ctid AS tid, last_fence, last_verb, state = 3 AND fence IS NOT DISTINCT FROM i.fence AS current,
-				retention, attempt, max_attempts, worker, ` + window + ` AS win
+			SELECT ctid AS tid, seq, state = 0 AS fresh, last_fence, last_verb,
+				state = 3 AND fence IS NOT DISTINCT FROM i.fence AS placed, retention,
+				CASE WHEN state = 0 THEN 1 ELSE attempt END AS attempt, max_attempts, worker AS worked, ` + window + ` AS win
 			FROM public.pawl_job WHERE id = i.id LIMIT 1 FOR NO KEY UPDATE ` + locked + `) j),
+	l AS MATERIALIZED (
+		SELECT r.*, r.placed OR r.fresh AND k.seq IS NOT NULL AS current, coalesce(k.worker, r.worked) AS worker, k.claimed_at
+		FROM r LEFT JOIN k ON k.fence = r.fence AND k.seq = r.seq),
 	n AS MATERIALIZED (
 		SELECT l.*, verb = 1 AND retention < 0 AND win = 0 AS gone, CASE
 			WHEN verb = 1 THEN 4
@@ -212,13 +223,14 @@ func settleSQL(locked string) string {
 			WHEN delay > 0 THEN 1 ELSE 2 END AS next
 		FROM l WHERE current),
 	d AS (DELETE FROM public.pawl_job j USING n WHERE j.ctid = n.tid AND n.gone RETURNING n.ord),
-	u AS (UPDATE public.pawl_job j SET state = n.next, last_fence = n.fence, last_verb = n.verb,
+	u AS (UPDATE public.pawl_job j SET state = n.next, xid = NULL, fence = n.fence, worker = n.worker,
+			claimed_at = coalesce(n.claimed_at, j.claimed_at), started_at = coalesce(j.started_at, n.claimed_at), last_fence = n.fence, last_verb = n.verb,
 			run_at = CASE WHEN n.next = 1 THEN t.now + n.delay WHEN n.verb = 2 AND n.next = 2 THEN t.now ELSE j.run_at END,
 			finished_at = CASE WHEN n.next >= 4 THEN t.now END,
 			purge_at = CASE WHEN n.next = 4 THEN t.now + greatest(n.retention, n.win) END,
 			held = CASE WHEN n.next >= 4 AND n.win = 0 THEN NULL ELSE j.held END,
 			result = n.outcome,
-			attempt = j.attempt - CASE WHEN n.verb >= 4 THEN 1 ELSE 0 END,
+			attempt = n.attempt - CASE WHEN n.verb >= 4 THEN 1 ELSE 0 END,
 			priority = coalesce(n.urgency, j.priority),
 			retries = CASE WHEN n.verb = 2 AND n.next <= 2 THEN coalesce(j.retries, 0) + 1 ELSE j.retries END,
 			releases = CASE WHEN n.verb = 4 THEN coalesce(j.releases, 0) + 1 ELSE j.releases END,
@@ -232,6 +244,7 @@ func settleSQL(locked string) string {
 	SELECT i.ord, CASE
 		WHEN l.ord IS NULL THEN coalesce((SELECT 4 FROM public.pawl_job j WHERE j.id = i.id LIMIT 1), 3)
 		WHEN l.current THEN 4
+		WHEN l.fresh AND current_setting('transaction_isolation') <> 'read committed' THEN 5
 		WHEN l.last_fence = i.fence AND l.last_verb = i.verb THEN 1 ELSE 2 END
 	FROM i LEFT JOIN l ON l.ord = i.ord
 	WHERE i.ord NOT IN (SELECT ord FROM d UNION ALL SELECT ord FROM u) ORDER BY i.ord`
@@ -248,14 +261,18 @@ const withLease = `LEFT JOIN LATERAL (SELECT * FROM public.pawl_lease WHERE seq 
 
 func (q *statements) records(o *Options) {
 	byID := func(lock string) string {
-		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, i.ord, j.payload, j.result
-		FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
-		CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = i.id LIMIT 1 `+lock+`) j
-		`+withLease, o)
+		return named(`WITH j AS MATERIALIZED (
+			SELECT i.ord, j.* FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
+			CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = i.id LIMIT 1 `+lock+`) j),
+		cl AS MATERIALIZED (SELECT c.* FROM (SELECT DISTINCT queue FROM j WHERE state = 0) x
+			CROSS JOIN LATERAL (SELECT * FROM public.pawl_claim WHERE queue = x.queue AND claimed_at > 0 AND hi > 0 ORDER BY claimed_at OFFSET 0) c)
+		SELECT `+recordColumns+`, `+leaseColumns+`, `+claimColumns+`, j.ord, j.payload, j.result
+		FROM j `+withLease+` `+withClaim, o)
 	}
 	q.byID, q.lockByID, q.tryLockByID = byID(""), byID("FOR UPDATE"), byID("FOR UPDATE SKIP LOCKED")
 	// pawl_job_pkey
-	q.save = named(`UPDATE public.pawl_job j SET state = i.state, kind = i.kind, priority = i.priority,
+	q.save = named(`UPDATE public.pawl_job j SET state = i.state, xid = NULL, fence = nullif(i.fence, 0),
+			worker = nullif(i.worker, ''), claimed_at = nullif(i.claimed_at, 0), started_at = nullif(i.started_at, 0), kind = i.kind, priority = i.priority,
 			reason = nullif(i.reason, ''), run_at = i.run_at, start_before = nullif(i.start_before, 0),
 			finished_at = nullif(i.finished_at, 0), purge_at = nullif(i.purge_at, 0), lease = nullif(i.lease, 0),
 			timeout = nullif(i.timeout, 0), retention = i.retention, attempt = i.attempt, rescued = i.rescued,
@@ -269,10 +286,11 @@ func (q *statements) records(o *Options) {
 		FROM (SELECT i.*, p.tid FROM unnest($1::text[]::uuid[], $2::smallint[], $3::text[], $4::smallint[], $5::text[], $6::bigint[], $7::bigint[],
 			$8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::integer[], $14::integer[],
 			$15::integer[], $16::integer[], $17::smallint[], $18::bigint[], $19::boolean[], $20::integer[], $21::integer[],
-			$22::text[], $23::boolean[], $24::text[], $25::boolean[], $26::bytea[], $27::boolean[])
+			$22::text[], $23::boolean[], $24::text[], $25::boolean[], $26::bytea[], $27::boolean[], $28::bigint[], $29::text[],
+			$30::bigint[], $31::bigint[])
 			AS i(id, state, kind, priority, reason, run_at, start_before, finished_at, purge_at, lease, timeout, retention,
 				attempt, rescued, max_attempts, max_rescues, umode, uwindow, held, rescues, kicks, failure, new_meta, meta,
-				new_payload, payload, no_result)
+				new_payload, payload, no_result, fence, worker, claimed_at, started_at)
 			CROSS JOIN LATERAL (SELECT ctid AS tid FROM public.pawl_job WHERE id = i.id LIMIT 1) p) i
 		WHERE j.ctid = i.tid`, o)
 	// pawl_job_pkey
@@ -287,6 +305,8 @@ func (q *statements) records(o *Options) {
 }
 
 func (q *statements) sweeps(o *Options) {
+	// A fresh job has had no other claim than the present one.
+	const extended = `(j.seq = l.seq AND (j.state = 3 AND j.fence = l.fence OR j.state = 0))`
 	q.now = withNow + ` SELECT now FROM t`
 	// pawl_job_due
 	q.promoteAll = named(withNow+`
@@ -297,7 +317,7 @@ func (q *statements) sweeps(o *Options) {
 	// are over, and of jobs that are gone.
 	q.endLeases = named(withNow+`
 	UPDATE public.pawl_lease SET until = NULL WHERE ctid = ANY (ARRAY(
-		SELECT l.ctid FROM public.pawl_lease l WHERE l.until <= (SELECT now FROM t) AND (SELECT j.state = 3 AND j.fence = l.fence AND j.seq = l.seq FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) IS NOT TRUE
+		SELECT l.ctid FROM public.pawl_lease l WHERE l.until <= (SELECT now FROM t) AND (SELECT `+extended+` FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) IS NOT TRUE
 		ORDER BY l.until LIMIT $2::bigint FOR UPDATE SKIP LOCKED))
 	RETURNING seq, id`, o)
 	q.dropLeases = named(`DELETE FROM public.pawl_lease WHERE ctid = ANY (ARRAY(
@@ -313,7 +333,7 @@ func (q *statements) sweeps(o *Options) {
 	q.expiredLeases = named(withNow+`
 	SELECT j.id FROM public.pawl_lease l CROSS JOIN LATERAL (
 		SELECT id, seq, state, fence FROM public.pawl_job WHERE id = l.id LIMIT 1 FOR UPDATE SKIP LOCKED) j
-	WHERE l.until <= (SELECT now FROM t) AND j.seq = l.seq AND j.state = 3 AND j.fence = l.fence
+	WHERE l.until <= (SELECT now FROM t) AND `+extended+`
 	ORDER BY l.until LIMIT $2::bigint`, o)
 	// pawl_job_purge
 	q.purge = named(withNow+`
@@ -344,7 +364,8 @@ func (q *statements) sweeps(o *Options) {
 			AND (SELECT l.fence FROM public.pawl_lease l WHERE l.seq = j.seq LIMIT 1) IS DISTINCT FROM j.fence
 			ORDER BY j.lease_until LIMIT 1),
 		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL
-			AND (SELECT j.state = 3 AND j.fence = l.fence AND j.seq = l.seq FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) ORDER BY l.until LIMIT 1),
+			AND (SELECT `+extended+` FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) ORDER BY l.until LIMIT 1),
+		(SELECT until FROM public.pawl_claim WHERE until > 0 AND hi > 0 ORDER BY until, fence LIMIT 1),
 		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
 		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
 	) - t.now, 0), t.now FROM t`, o)
@@ -375,23 +396,30 @@ func (q *statements) reads(o *Options) {
 	SELECT a.queue,
 		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue),
 		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.reason IN ('retry', 'rescue')),
-		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue),
-		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 3 AND j.queue = a.queue),
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue) + f.ready,
+		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 3 AND j.queue = a.queue) + f.running,
 		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 4 AND j.state >= 4 AND j.queue = a.queue),
 		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = a.queue),
 		(SELECT count(*) FROM public.pawl_job j WHERE j.state = 6 AND j.state >= 4 AND j.queue = a.queue),
-		coalesce((SELECT t.now - min(j.run_at) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue), 0),
+		coalesce(t.now - least(f.oldest, (SELECT min(j.run_at) FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue)), 0),
 		EXISTS (SELECT 1 FROM public.pawl_queue p WHERE p.name = a.queue AND p.paused)
-	FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord) ORDER BY a.ord`, o)
+	FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord) CROSS JOIN LATERAL (
+		WITH `+headOf("a.queue")+`
+		SELECT count(*) FILTER (WHERE `+unclaimed+`) AS ready, count(*) FILTER (WHERE NOT `+unclaimed+`) AS running,
+			min(j.run_at) FILTER (WHERE `+unclaimed+`) AS oldest
+		FROM h, public.pawl_job j WHERE j.state = 0 AND j.queue = a.queue) f
+	ORDER BY a.ord`, o)
 	// pawl_queue_pkey, pawl_job_ready, _scheduled, _running, _final
 	q.nextQueue = named(`SELECT coalesce(least(
+		(SELECT queue FROM public.pawl_job WHERE state = 0 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
 		(SELECT name FROM public.pawl_queue WHERE name > $1::text COLLATE "C" ORDER BY name LIMIT 1),
 		(SELECT queue FROM public.pawl_job WHERE state = 1 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
 		(SELECT queue FROM public.pawl_job WHERE state = 2 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
 		(SELECT queue FROM public.pawl_job WHERE state = 3 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1),
 		(SELECT queue FROM public.pawl_job WHERE state >= 4 AND queue > $1::text COLLATE "C" ORDER BY queue LIMIT 1)), '')`, o)
+	const size = `coalesce(octet_length(j.payload), 0) + coalesce(octet_length(j.result), 0)`
 	page := func(where, order string) string {
-		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, coalesce(octet_length(j.payload), 0) + coalesce(octet_length(j.result), 0)
+		return named(`SELECT `+recordColumns+`, `+leaseColumns+`, `+size+`
 		FROM public.pawl_job j `+withLease+`
 		WHERE `+where+` AND j.queue = $1::text ORDER BY `+order+` LIMIT $2::bigint`, o)
 	}
@@ -399,4 +427,16 @@ func (q *statements) reads(o *Options) {
 	q.pageScheduled = page(`j.state = 1 AND (j.run_at, j.seq) > ($3::bigint, $4::bigint)`, `j.run_at, j.seq`)
 	q.pageRunning = page(`j.state = 3 AND (j.claimed_at, j.seq) > ($3::bigint, $4::bigint)`, `j.claimed_at, j.seq`)
 	q.pageFinal = page(`j.state >= 4 AND j.state = $3::smallint AND (j.finished_at, j.id) > ($4::bigint, $5::text::uuid)`, `j.finished_at, j.id`)
+	// pawl_job_fresh, pawl_lease_pkey
+	q.pageFresh = named(`WITH `+headOf("$1::text")+`
+	SELECT `+recordColumns+`, `+leaseColumns+`, 0, '', 0, 0, `+size+`, j.xid::text FROM h CROSS JOIN LATERAL (
+		SELECT j.* FROM public.pawl_job j
+		WHERE j.state = 0 AND j.queue = $1::text AND (j.xid, j.seq) > ($3::text::xid8, $4::bigint) AND `+unclaimed+`
+		ORDER BY j.xid, j.seq LIMIT $2::bigint) j `+withLease, o)
+	// pawl_claim_queue, pawl_job_fresh, pawl_lease_pkey
+	q.pageClaimed = named(`SELECT `+recordColumns+`, `+leaseColumns+`, `+claimColumns+`, `+size+`
+	FROM public.pawl_claim c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq)
+	CROSS JOIN LATERAL `+freshOf("*")+` j `+withLease+`
+	WHERE c.queue = $1::text AND c.claimed_at > 0 AND c.claimed_at >= $3::bigint AND (c.claimed_at, u.seq) > ($3::bigint, $4::bigint)
+	ORDER BY c.claimed_at, u.seq LIMIT $2::bigint`, o)
 }

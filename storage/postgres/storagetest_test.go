@@ -100,7 +100,7 @@ func (u *used) make(t testing.TB) string {
 
 func (u *used) giveBack(t testing.TB, name string) {
 	t.Helper()
-	tables := name + ".pawl_job, " + name + ".pawl_lease, " + name + ".pawl_queue"
+	tables := name + ".pawl_job, " + name + ".pawl_lease, " + name + ".pawl_queue, " + name + ".pawl_head, " + name + ".pawl_claim"
 	if _, err := u.pool.Exec(context.Background(), "TRUNCATE "+tables, pgx.QueryExecModeSimpleProtocol); err != nil {
 		t.Error(err)
 		return

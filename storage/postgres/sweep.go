@@ -11,7 +11,7 @@ import (
 // locks for the others.
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
 	w := &sweep{s: s, ctx: ctx, spec: spec}
-	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.purge, w.purgeBuried, w.next} {
+	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.purge, w.purgeBuried, w.next} {
 		if err := step(); err != nil {
 			return pawl.Swept{}, err
 		}
@@ -144,8 +144,67 @@ func (w *sweep) expired(run runner) (ids []string, err error) {
 			return nil, err
 		}
 	}
+	if ids, err = w.expiredFresh(run, ids); err != nil {
+		return nil, err
+	}
+	ids = ids[:min(len(ids), w.spec.Limit)]
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
+}
+
+// Limits of walking the claims that are due.
+const (
+	claimPage  = 10
+	claimPages = 100
+)
+
+// place is where a walk through the claims is.
+type place struct{ until, fence int64 }
+
+// expiredFresh locks jobs in the fresh lane. A claim all of whose jobs others
+// have locked does not hide those behind it.
+func (w *sweep) expiredFresh(run runner, ids []string) ([]string, error) {
+	var at place
+	for page := 0; page < claimPages && len(ids) < w.spec.Limit; page++ {
+		claims := map[int64]struct{}{}
+		err := run.each(w.ctx, func(row scanner) error {
+			var id string
+			err := row.Scan(&at.until, &at.fence, &id)
+			claims[at.fence] = struct{}{}
+			if id != "" {
+				ids = append(ids, id)
+			}
+			return err
+		}, w.s.q.expiredFresh, w.s.clock(), at.until, at.fence, claimPage, w.spec.Limit-len(ids))
+		if err != nil {
+			return nil, err
+		}
+		if len(claims) < claimPage {
+			break
+		}
+	}
+	return ids, nil
+}
+
+// tidy corrects when claims are looked at next, and drops those that are over.
+func (w *sweep) tidy() error {
+	var at place
+	for range claimPages {
+		n, right, from := 0, false, at
+		err := w.s.pipelined(w.ctx, func(p *pipeline) {
+			n, right = 0, false
+			p.each(func(row scanner) error {
+				var is bool
+				err := row.Scan(&at.until, &at.fence, &is)
+				n, right = n+1, right || is
+				return err
+			}, w.s.q.tidyClaims, w.s.clock(), from.until, from.fence, claimPage)
+		})
+		if err != nil || right || n < claimPage {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *changes) rescue(r *record, now int64) (buried bool) {

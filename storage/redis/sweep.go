@@ -47,7 +47,7 @@ func (w *sweep) run(ctx context.Context, queues []string) error {
 	if err != nil {
 		return err
 	}
-	l, err := items(reply, 9)
+	l, err := items(reply, 10)
 	if err != nil {
 		return err
 	}
@@ -61,6 +61,9 @@ func (w *sweep) run(ctx context.Context, queues []string) error {
 	}
 	if w.swept.Buried, err = appendRefs(w.swept.Buried, queues, l[7]); err != nil {
 		return err
+	}
+	if n := number(l[9]); n > 0 {
+		w.s.log.WarnContext(ctx, "pawl/redis: put right what something else than pawl has damaged", "records", n)
 	}
 	empty, err := items(l[8], len(queues))
 	if err != nil {

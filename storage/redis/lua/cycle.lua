@@ -139,6 +139,8 @@ local function take(q, popped, claim)
 				claim.set[2 * n - 1], claim.set[2 * n] = id, state
 				add(q, id, state, bodies[i], failed, 0)
 			end
+		elseif r and not bodies[i] then
+			remove(q, id, pad(r)) -- its payload was lost, so it can't run
 		end
 	end
 end

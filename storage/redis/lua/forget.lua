@@ -2,8 +2,8 @@
 
 local q = open(0)
 if q.paused then return 0 end
-for i = READY, CANCELED do
-	if call('ZCARD', q.k[i]) > 0 then return 0 end
+for i = BODY, CANCELED do
+	if call('EXISTS', q.k[i]) == 1 then return 0 end
 end
 call('DEL', q.k[INFO], q.k[IDLE])
 return 1

@@ -142,7 +142,7 @@ local function flush(q)
 	for token, n in pairs(q.left) do leave(q, token, n) end
 	for id, r in pairs(q.dirty) do hput(q, STATE, id, encode(r)) end
 	if q.retrying ~= 0 then
-		hput(q, INFO, 'retrying', tonumber(hget(q, INFO, 'retrying') or 0) + q.retrying)
+		hput(q, INFO, 'retrying', math.max(0, tonumber(hget(q, INFO, 'retrying') or 0) + q.retrying))
 	end
 	if q.newseq then hput(q, INFO, 'seq', q.seq) end
 	if q.newfence then hput(q, INFO, 'fence', q.fence) end

@@ -142,14 +142,105 @@ local function nextlease(q)
 	return first(q, LEASE)
 end
 
+local function empty(q)
+	for i = BODY, CANCELED do
+		if i ~= EXTRA and call('EXISTS', q.k[i]) == 1 then return false end
+	end
+	return true
+end
+
 -- idle reports whether a queue holds nothing and has not been claimed from for
 -- an hour, so that it can be forgotten.
 local function idle(q)
-	if q.paused or q.fence > now - 60 * MINUTE then return 0 end
-	for i = READY, CANCELED do
-		if call('ZCARD', q.k[i]) > 0 then return 0 end
+	return q.known and not q.paused and q.fence <= now - 60 * MINUTE and empty(q) and 1 or 0
+end
+
+-- The rest looks, a few records at a time, for what no script leaves behind but an
+-- eviction, a foreign hand or a restored backup may: records that are in no index,
+-- entries of indexes without a record, running jobs without a lease.
+
+local INDEXES = {LATER, READY, RUN, DONE, BURIED, CANCELED} -- by state
+local MAXLOOK, MAXLOOKBYTES = 100, 262144
+local repaired = 0
+
+local function member(id, r)
+	if r[STAT] == sREADY then return readymember(r, id) end
+	if r[STAT] == sSCHEDULED then return latermember(r, id) end
+	return id
+end
+
+-- lease sees to it that a running job will be rescued.
+local function lease(q, id, r)
+	local token, ids = r[TOKEN], hget(q, INFO, 'i' .. r[TOKEN]) or ''
+	local known = false
+	for i = 1, #ids, 16 do known = known or sub(ids, i, i + 15) == id end
+	if known and call('ZSCORE', q.k[LEASE], token) then return 0 end
+	if not known then
+		ids = ids .. id
+		hput(q, INFO, 'i' .. token, ids)
 	end
+	hput(q, INFO, 'n' .. token, #ids / 16)
+	zput(q, LEASE, token, now) -- the look at the claim finds out more
 	return 1
+end
+
+local function repair(q, id)
+	local r = get(q, id)
+	if not r then return 0 end
+	local bad = 0
+	if not call('ZSCORE', q.k[INDEXES[r[STAT]]], member(id, r)) then
+		bad = 1
+	elseif (r[STAT] == sCOMPLETED or r[STAT] == sCANCELED) and not call('ZSCORE', q.k[PURGE], id) then
+		bad = 1
+	elseif r[STAT] <= sREADY and r[BEFORE] > 0 and not call('ZSCORE', q.k[EXPIRE], id) then
+		bad = 1
+	end
+	if bad == 1 then link(q, id, r) end
+	if r[STAT] == sRUNNING and lease(q, id, r) == 1 then bad = 1 end
+	if r[UKEY] ~= 0 and holds(r) and not hget(q, UNIQUE, r[UKEY]) then
+		hput(q, UNIQUE, r[UKEY], id)
+		bad = 1
+	end
+	return bad
+end
+
+local function lookatbodies(q, cursor, count)
+	local found, bytes = call('HSCAN', q.k[BODY], cursor, 'COUNT', count), 0
+	for i = 1, #found[2], 2 do
+		bytes = bytes + #found[2][i + 1]
+		repaired = repaired + repair(q, found[2][i])
+	end
+	return found[1], bytes > MAXLOOKBYTES and math.max(1, math.floor(count / 4)) or math.min(MAXLOOK, count * 2)
+end
+
+local function lookatindex(q, state, cursor)
+	local found = call('ZSCAN', q.k[INDEXES[state]], cursor, 'COUNT', MAXLOOK)
+	for i = 1, #found[2], 2 do
+		local entry = found[2][i]
+		local id = state == sREADY and idofready(entry) or state == sSCHEDULED and idoflater(entry) or entry
+		local r = get(q, id)
+		if not r or r[STAT] ~= state or member(id, r) ~= entry then
+			zput(q, INDEXES[state], entry, false)
+			repaired = repaired + 1
+		end
+	end
+	return found[1]
+end
+
+-- look goes one step on: through the bodies, then through each index.
+local function look(q)
+	local at = call('HMGET', q.k[INFO], 'look', 'cursor', 'count')
+	local what, cursor, count = tonumber(at[1] or 0), at[2] or '0', tonumber(at[3] or MAXLOOK)
+	if what == 0 then
+		cursor, count = lookatbodies(q, cursor, count)
+	else
+		cursor = lookatindex(q, what, cursor)
+	end
+	if cursor == '0' then what = (what + 1) % (#INDEXES + 1) end
+	hput(q, INFO, 'look', what)
+	hput(q, INFO, 'cursor', cursor)
+	hput(q, INFO, 'count', count)
+	flush(q)
 end
 
 local forget = {}
@@ -164,6 +255,7 @@ for n = 1, args.queues do
 		purges = purges + purgeburied(q, limit - purges)
 		flush(q)
 	end
+	if not empty(q) then look(q) end
 	note(nextlease(q))
 	note((first(q, EXPIRE)))
 	note((first(q, LATER)))
@@ -175,4 +267,4 @@ if nextdue and nextdue <= now or rescues >= limit or expiries >= limit or promot
 	or purges >= limit then
 	more = 1
 end
-return {rescues, promotions, expiries, purges, more, nextdue and math.max(nextdue - now, 1) or 0, rescued, buried, forget}
+return {rescues, promotions, expiries, purges, more, nextdue and math.max(nextdue - now, 1) or 0, rescued, buried, forget, repaired}

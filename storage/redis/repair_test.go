@@ -1,0 +1,100 @@
+package redis_test
+
+import (
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/redis"
+)
+
+// TestRepair takes each key of a queue away, as an eviction does, and sweeps until
+// all is right: each job whose payload is still there can be worked off, and the
+// numbers are those of the jobs.
+func TestRepair(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	for _, key := range []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z"} {
+		t.Run(key, func(t *testing.T) {
+			now := time.Now()
+			clock := func() time.Time { return now }
+			s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+			damage(t, s)
+			if err := c.Del(t.Context(), s.Prefix()+":{default}:"+key).Err(); err != nil {
+				t.Fatal(err)
+			}
+			now = now.Add(2 * time.Minute) // leases are over
+			for range 30 {                 // a round over bodies and indexes, and a second one
+				if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			workOff(t, s, key != "b")
+			now = now.Add(2 * time.Hour)
+			for range 30 {
+				if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000, BuriedRetention: time.Minute}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if st, err := s.Count(t.Context(), "default"); err != nil || st[0] != (pawl.QueueStats{Queue: "default"}) {
+				t.Errorf("numbers at the end: %+v, %v", st, err)
+			}
+		})
+	}
+}
+
+// damage stores jobs of each state.
+func damage(t *testing.T, s *redis.Store) {
+	t.Helper()
+	reqs := []*pawl.Request{
+		request(pawl.Request{}), request(pawl.Request{}), request(pawl.Request{}), request(pawl.Request{}), request(pawl.Request{}),
+		request(pawl.Request{UniqueKey: "k", StartBefore: time.Now().Add(time.Hour)}), request(pawl.Request{Delay: time.Minute}),
+	}
+	if _, err := s.Enqueue(t.Context(), reqs); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Claim(t.Context(), asking(5))
+	if err != nil || len(got.Jobs) != 5 {
+		t.Fatal(len(got.Jobs), err)
+	}
+	lost, err := s.Settle(t.Context(), []pawl.Outcome{
+		{Ref: got.Jobs[0].Ref, Verb: pawl.Ack, Result: []byte("r")}, {Ref: got.Jobs[1].Ref, Verb: pawl.Bury, Error: "e"},
+		{Ref: got.Jobs[2].Ref, Verb: pawl.Nack, Delay: time.Second},
+	})
+	if err != nil || len(lost) > 0 {
+		t.Fatal(lost, err)
+	}
+	if _, err := s.Change(t.Context(), pawl.Change{Verb: pawl.Cancel, Queue: "default", IDs: []pawl.ID{got.Jobs[3].ID}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// workOff claims and acks what can be claimed: of the seven jobs four wait or run,
+// unless their payloads are gone.
+func workOff(t *testing.T, s *redis.Store, whole bool) {
+	t.Helper()
+	n := 0
+	for {
+		got, err := s.Claim(t.Context(), asking(10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Jobs) == 0 {
+			break
+		}
+		for _, j := range got.Jobs {
+			if lost, err := s.Settle(t.Context(), []pawl.Outcome{{Ref: j.Ref, Verb: pawl.Ack}}); err != nil || len(lost) > 0 {
+				t.Fatal(lost, err)
+			}
+			n++
+		}
+	}
+	if whole && n < 4 {
+		t.Errorf("%d jobs could be worked off, want 4", n)
+	}
+	if st, err := s.Count(t.Context(), "default"); err != nil || st[0].Running+st[0].Ready+st[0].Scheduled > 0 {
+		t.Errorf("numbers after the work: %+v, %v", st, err)
+	}
+}

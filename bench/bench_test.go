@@ -68,7 +68,7 @@ func TestMemoryAndSQLite(t *testing.T) {
 func TestPeersOnSQLite(t *testing.T) {
 	t.Parallel()
 	results := measure(t, "-run", "^(drain|enqueue-1)/sqlite/")
-	for _, system := range []string{"goqite", "backlite", "engine"} {
+	for _, system := range []string{"goqite", "backlite", "river", "engine"} {
 		if found := filled(t, results, system); found["drain"] == nil {
 			t.Errorf("%s: %v", system, found)
 		}

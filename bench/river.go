@@ -3,23 +3,41 @@ package main
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	riverqueue "github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/riverdriver/riversqlite"
 	"github.com/riverqueue/river/rivermigrate"
 )
 
-// riverSystem is River on PostgreSQL, which keeps its finished jobs for a day.
+// riverSystem is River, which keeps its finished jobs for a day.
 //
 // Its best configuration: many workers, a short cool-down between fetches, the
-// batch completer (which it always has), InsertManyFast (COPY).
-type riverSystem struct {
-	v    Variant
+// batch completer (which it always has), InsertManyFast (COPY on PostgreSQL).
+type riverSystem[Tx any] struct {
+	v       Variant
+	driver  func() riverdriver.Driver[Tx]
+	ins     *riverqueue.Client[Tx] // inserts
+	settled func(ctx context.Context, sql string) (bool, error)
+	close   func() error
+}
+
+// riverOnPostgres adds what needs the connections.
+type riverOnPostgres struct {
+	*riverSystem[pgx.Tx]
 	pool *pgxpool.Pool
-	ins  *riverqueue.Client[pgx.Tx] // inserts
+}
+
+// riverOnSQLite has one connection, as River's documentation asks for.
+type riverOnSQLite struct {
+	*riverSystem[*sql.Tx]
+	db *sql.DB
 }
 
 const (
@@ -28,44 +46,80 @@ const (
 	riverBestPoll     = 50 * time.Millisecond
 )
 
-func river() *Contender {
-	return &Contender{Name: "river", Storage: "postgres", Variants: riverVariants, Open: openRiver}
+func riverPostgres() *Contender {
+	return &Contender{Name: "river", Storage: "postgres", Open: openRiverPostgres,
+		Variants: func(w *Workload) []Variant { return riverVariants(w, riverBestWorkers, 100, 10) }}
 }
 
-func riverVariants(w *Workload) []Variant {
-	all := perSlots(w, []int{riverBestWorkers, 100, 10}, Variant{Config: best, Retention: history})
+func riverSQLite() *Contender {
+	return &Contender{Name: "river", Storage: "sqlite", Open: openRiverSQLite,
+		Variants: func(w *Workload) []Variant { return riverVariants(w, 100, 10) }}
+}
+
+// riverVariants are those of its best configuration, the best number of slots
+// first, and that of its defaults.
+func riverVariants(w *Workload, slots ...int) []Variant {
+	all := perSlots(w, slots, Variant{Config: best, Retention: history})
 	if w.Works {
 		all = append(all, perSlots(w, []int{100}, Variant{Config: defaults, Retention: history})...)
 	}
 	return all
 }
 
-func openRiver(ctx context.Context, p *Place, v Variant) (System, error) {
+func openRiverPostgres(ctx context.Context, p *Place, v Variant) (System, error) {
 	pool, err := p.DB.Pool(ctx, poolSize)
 	if err != nil {
 		return nil, err
 	}
-	s := &riverSystem{v: v, pool: pool}
+	s := &riverSystem[pgx.Tx]{
+		v:      v,
+		driver: func() riverdriver.Driver[pgx.Tx] { return riverpgxv5.New(pool) },
+		settled: func(ctx context.Context, sql string) (settled bool, err error) {
+			err = pool.QueryRow(ctx, sql).Scan(&settled)
+			return settled, err
+		},
+		close: func() error { pool.Close(); return nil },
+	}
 	if err := s.setUp(ctx); err != nil {
 		pool.Close()
 		return nil, err
 	}
-	return s, nil
+	return &riverOnPostgres{s, pool}, nil
 }
 
-func (s *riverSystem) setUp(ctx context.Context) error {
-	m, err := rivermigrate.New(riverpgxv5.New(s.pool), &rivermigrate.Config{Logger: quiet()})
+func openRiverSQLite(ctx context.Context, p *Place, v Variant) (System, error) {
+	db, err := openSQLite(p, 1)
+	if err != nil {
+		return nil, err
+	}
+	s := &riverSystem[*sql.Tx]{
+		v:      v,
+		driver: func() riverdriver.Driver[*sql.Tx] { return riversqlite.New(db) },
+		settled: func(ctx context.Context, sql string) (settled bool, err error) {
+			err = db.QueryRowContext(ctx, sql).Scan(&settled)
+			return settled, err
+		},
+		close: db.Close,
+	}
+	if err := s.setUp(ctx); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &riverOnSQLite{s, db}, nil
+}
+
+func (s *riverSystem[Tx]) setUp(ctx context.Context) error {
+	m, err := rivermigrate.New(s.driver(), &rivermigrate.Config{Logger: quiet()})
 	if err != nil {
 		return err
 	}
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
 		return err
 	}
-	s.ins, err = riverqueue.NewClient(riverpgxv5.New(s.pool), &riverqueue.Config{Logger: quiet()})
+	s.ins, err = riverqueue.NewClient(s.driver(), &riverqueue.Config{Logger: quiet()})
 	return err
 }
 
-func (s *riverSystem) config(h Handler) *riverqueue.Config {
+func (s *riverSystem[Tx]) config(h Handler) *riverqueue.Config {
 	workers := riverqueue.NewWorkers()
 	riverqueue.AddWorker(workers, &riverWorker{h: h})
 	c := &riverqueue.Config{
@@ -81,19 +135,19 @@ func (s *riverSystem) config(h Handler) *riverqueue.Config {
 	return c
 }
 
-func (s *riverSystem) Enqueue(ctx context.Context, j Job) error {
+func (s *riverSystem[Tx]) Enqueue(ctx context.Context, j Job) error {
 	args, opts := riverJob(j)
 	_, err := s.ins.Insert(ctx, args, opts)
 	return err
 }
 
-func (s *riverSystem) EnqueueMany(ctx context.Context, jobs []Job) error {
+func (s *riverSystem[Tx]) EnqueueMany(ctx context.Context, jobs []Job) error {
 	_, err := s.ins.InsertManyFast(ctx, riverJobs(jobs))
 	return err
 }
 
 // InTx implements [TxSystem].
-func (s *riverSystem) InTx(ctx context.Context, jobs []Job, hold func()) (time.Time, error) {
+func (s *riverOnPostgres) InTx(ctx context.Context, jobs []Job, hold func()) (time.Time, error) {
 	return inPgxTx(ctx, s.pool, hold, func(tx pgx.Tx) error {
 		if len(jobs) == 1 {
 			args, opts := riverJob(jobs[0])
@@ -105,8 +159,16 @@ func (s *riverSystem) InTx(ctx context.Context, jobs []Job, hold func()) (time.T
 	})
 }
 
+// InTx implements [TxSystem].
+func (s *riverOnSQLite) InTx(ctx context.Context, jobs []Job, hold func()) (time.Time, error) {
+	return inSQLTx(ctx, s.db, hold, func(tx *sql.Tx) error {
+		_, err := s.ins.InsertManyFastTx(ctx, tx, riverJobs(jobs))
+		return err
+	})
+}
+
 // EnqueueKnown implements [Canceler].
-func (s *riverSystem) EnqueueKnown(ctx context.Context, j Job) (func(context.Context) error, error) {
+func (s *riverSystem[Tx]) EnqueueKnown(ctx context.Context, j Job) (func(context.Context) error, error) {
 	args, opts := riverJob(j)
 	r, err := s.ins.Insert(ctx, args, opts)
 	return func(ctx context.Context) error {
@@ -116,7 +178,7 @@ func (s *riverSystem) EnqueueKnown(ctx context.Context, j Job) (func(context.Con
 }
 
 // Finish implements [Finisher].
-func (s *riverSystem) Finish(ctx context.Context, n int) error {
+func (s *riverOnPostgres) Finish(ctx context.Context, n int) error {
 	_, err := s.pool.Exec(ctx, `
 		INSERT INTO river_job (state, attempt, max_attempts, attempted_at, created_at, finalized_at, scheduled_at,
 			args, attempted_by, kind, queue)
@@ -126,37 +188,36 @@ func (s *riverSystem) Finish(ctx context.Context, n int) error {
 	return err
 }
 
-func (s *riverSystem) Pause(ctx context.Context, queue string) error {
+func (s *riverSystem[Tx]) Pause(ctx context.Context, queue string) error {
 	return s.ins.QueuePause(ctx, queue, nil)
 }
 
-func (s *riverSystem) Close() error { s.pool.Close(); return nil }
+func (s *riverSystem[Tx]) Close() error { return s.close() }
 
 // Work implements [System].
-func (s *riverSystem) Work(ctx context.Context, h Handler) (Workers, error) {
-	client, err := riverqueue.NewClient(riverpgxv5.New(s.pool), s.config(h))
+func (s *riverSystem[Tx]) Work(ctx context.Context, h Handler) (Workers, error) {
+	client, err := riverqueue.NewClient(s.driver(), s.config(h))
 	if err != nil {
 		return nil, err
 	}
 	if err := client.Start(ctx); err != nil {
 		return nil, err
 	}
-	return &riverWorkers{s, client}, nil
+	return &riverWorkers[Tx]{s, client}, nil
 }
 
-type riverWorkers struct {
-	s      *riverSystem
-	client *riverqueue.Client[pgx.Tx]
+type riverWorkers[Tx any] struct {
+	s      *riverSystem[Tx]
+	client *riverqueue.Client[Tx]
 }
 
 // Settled looks whether any job is left, since jobs can't be told apart.
-func (w *riverWorkers) Settled(ctx context.Context, _ int64) (settled bool, err error) {
-	err = w.s.pool.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM river_job
-		WHERE state IN ('available', 'running') AND queue = 'default' AND kind = 'bench')`).Scan(&settled)
-	return settled, err
+func (w *riverWorkers[Tx]) Settled(ctx context.Context, _ int64) (settled bool, err error) {
+	return w.s.settled(ctx, `SELECT NOT EXISTS (SELECT 1 FROM river_job
+		WHERE state IN ('available', 'running') AND queue = 'default' AND kind = 'bench')`)
 }
 
-func (w *riverWorkers) Stop() error {
+func (w *riverWorkers[Tx]) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
 	return w.client.Stop(ctx)

@@ -136,8 +136,8 @@ type Contender struct {
 // contenders lists all that take part, pawl first.
 func contenders() []*Contender {
 	return []*Contender{
-		pawlPostgres(), enginePostgres(), rawPostgres(), river(), gueQueue(),
-		pawlSQLite(), engineSQLite(), goqiteQueue(), backliteQueue(),
+		pawlPostgres(), enginePostgres(), rawPostgres(), riverPostgres(), gueQueue(),
+		pawlSQLite(), engineSQLite(), riverSQLite(), goqiteQueue(), backliteQueue(),
 		pawlMemory(),
 	}
 }

@@ -41,6 +41,9 @@ func (p *Pool) requestStop() {
 		return
 	}
 	p.stopping = true
+	for _, g := range p.groups { // now, so that no slot starts one after this
+		p.handBackReady(g, func(*run) bool { return true })
+	}
 	close(p.stopCalled)
 }
 
@@ -66,9 +69,6 @@ func (p *Pool) wind() *StopError {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, g := range p.groups {
-		p.handBackReady(g, func(*run) bool { return true })
-	}
 	for !p.over && !p.resting() {
 		p.quiet.Wait()
 	}

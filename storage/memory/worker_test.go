@@ -6,4 +6,4 @@ import (
 	"github.com/pawlq/pawl/internal/workertest"
 )
 
-func TestWorkerSoon(t *testing.T) { workertest.Soon(t, harness()) }
+func TestWorker(t *testing.T) { workertest.Run(t, harness()) }

@@ -58,6 +58,7 @@ func playRole(role, file string) error {
 		o = nil
 		h = worker.Func(tellLatency)
 	case "pause":
+		o.Lease = 5 * time.Second // a process that gets little time must still reach a heartbeat
 		o.SweepEvery = time.Hour
 		h = worker.Func(tellCause)
 	default:

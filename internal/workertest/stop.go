@@ -25,7 +25,8 @@ func (f *fixture) softStop() {
 	}
 }
 
-// hardStop stops handlers that wait for the end of their context.
+// hardStop stops handlers that wait for the end of their context. They have all
+// slots, or a claim under way could get again what is handed back.
 func (f *fixture) hardStop() {
 	p := f.start(func(ctx context.Context, j *pawl.Job) ([]byte, error) {
 		<-ctx.Done()
@@ -39,7 +40,7 @@ func (f *fixture) hardStop() {
 			return nil, pawl.Permanent(cause)
 		}
 		return nil, ctx.Err()
-	}, worker.Options{StopTimeout: often})
+	}, worker.Options{StopTimeout: often, Concurrency: 3, Prefetch: worker.NoPrefetch})
 	heeds, finishes, fails := f.enqueue("heeds"), f.enqueue("finishes"), f.enqueue("fails")
 	for _, payload := range []string{"heeds", "finishes", "fails"} {
 		f.await(payload, 1)

@@ -71,7 +71,9 @@ type Storage interface {
 	// With spec.Repeat, the jobs of any asked queue that are running under
 	// spec.Token are returned, if there are any, instead of new ones.
 	//
-	// A Claim is atomic for each queue, not over several.
+	// A Claim is atomic for each queue, not over several. It is bounded by the
+	// number of jobs alone: with payloads of the largest size allowed, MaxStep
+	// of them come at once, so callers with big payloads ask for few.
 	Claim(ctx context.Context, spec ClaimSpec) (Claimed, error)
 
 	// Extend sets LeaseUntil = now + Renewal.Lease for each current claim,

@@ -49,7 +49,7 @@ const (
 func (g *group) prefetch(now instant) int {
 	switch {
 	case g.fixed > 0:
-		return g.fixed
+		return min(g.fixed, g.room())
 	case g.fixed < 0 || !g.measured || g.duration > prefetchTime:
 		return 0
 	case g.running >= g.slots && now.sub(g.started) > prefetchTime:
@@ -64,8 +64,11 @@ func (g *group) prefetch(now instant) int {
 	default:
 		n = min(n, prefetchMost)
 	}
-	return min(n, prefetchBytes/max(g.size, 1))
+	return min(n, g.room())
 }
+
+// room returns how many runs of average size prefetchBytes holds.
+func (g *group) room() int { return prefetchBytes / max(g.size, 1) }
 
 // want returns how many runs the group lacks, or 0 if that is not worth a
 // claim yet: with a free slot each one is, else half of the prefetch.

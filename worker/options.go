@@ -60,7 +60,8 @@ type Options struct {
 
 	// Prefetch is how many jobs of each queue are claimed beyond those that
 	// can start at once. 0 adapts it to the duration and size of the jobs, so
-	// that about 50 ms of work is at hand, and none if jobs are slow.
+	// that about 50 ms of work is at hand, and none if jobs are slow. In any
+	// case payloads of about 16 MiB suffice, by the average of the last runs.
 	Prefetch int
 
 	// Lease is how long a claim lasts unless it is extended, where the job does

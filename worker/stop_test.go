@@ -414,6 +414,33 @@ func TestAdaptivePrefetch(t *testing.T) {
 	}
 }
 
+// However many are asked for, big jobs are not prefetched without bound.
+func TestFixedPrefetchOfBigJobs(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, cycling)
+		most := 0
+		h := worker.Func(func(context.Context, *pawl.Job) error {
+			most = max(most, f.p.Stats().Prefetched)
+			return nil
+		})
+		f.start(h, &worker.Options{Concurrency: 1, Prefetch: 100})
+		for _, n := range []int{1, 60} {
+			reqs := make([]*pawl.Request, n)
+			for i := range reqs {
+				reqs[i] = &pawl.Request{Kind: "k", Payload: make([]byte, 1<<20)}
+			}
+			if _, err := f.q.EnqueueMany(t.Context(), reqs); err != nil {
+				t.Fatal(err)
+			}
+			rest(time.Second)
+		}
+		f.stop()
+		if s := f.p.Stats(); most < 10 || most > 16 || s.Completed != 61 {
+			t.Errorf("prefetched %d; stats %+v", most, s)
+		}
+	})
+}
+
 func TestNoPrefetch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := prepare(t, cycling)

@@ -33,7 +33,8 @@ func drainFinished() *Workload {
 }
 
 func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) {
-	if err := c.fill(ctx, n, nil); err != nil {
+	n, err := c.backlog(ctx, n)
+	if err != nil {
 		return nil, err
 	}
 	before, err := c.spent(ctx)
@@ -50,6 +51,19 @@ func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) 
 		metrics = append(metrics, Metric{jobsPerClaim, b.JobsPerClaim(), "jobs", false})
 	}
 	return metrics, err
+}
+
+// backlog enqueues n jobs, in a quick run only as many as go into twice the
+// time of the cell, and says how many. A slow system has enough with fewer.
+func (c *Cell) backlog(ctx context.Context, n int) (filled int, err error) {
+	for end := time.Now().Add(2 * c.Limit); filled < n && (filled == 0 || !c.Quick || time.Now().Before(end)); {
+		step := min(n-filled, fillBatch)
+		if err := c.fill(ctx, step, nil); err != nil {
+			return filled, err
+		}
+		filled += step
+	}
+	return filled, nil
 }
 
 // jobsPerClaim is the figure that says which batch a pool is to be compared with.

@@ -86,10 +86,13 @@ func helperDrain(ctx context.Context, path string) error {
 	return drainAll(ctx, s, os.Stdout)
 }
 
+// drainBatch is how many jobs a drain has in hand.
+const drainBatch = 200
+
 func drainAll(ctx context.Context, s *sqlite.Store, w io.Writer) error {
 	var outcomes []pawl.Outcome
 	for {
-		lost, c, err := s.Cycle(ctx, outcomes, ask(50))
+		lost, c, err := s.Cycle(ctx, outcomes, ask(drainBatch))
 		if err != nil {
 			return err
 		}
@@ -164,20 +167,20 @@ func TestTenProcessesMigrateAtOnce(t *testing.T) {
 }
 
 func TestTwoProcessesOneKilled(t *testing.T) {
-	const jobs = 5000
+	const jobs = 20_000
 	s := open(t, nil)
 	for range jobs / 1000 {
 		enqueue(t, s, requests(1000)...)
 	}
 	victim, said := helper(t, "drain", fileOf(t, s))
-	for range 500 {
+	for range 1000 {
 		said.Scan()
 	}
 	var wg sync.WaitGroup
 	var done strings.Builder
 	var err error
 	wg.Go(func() { err = drainAll(t.Context(), s, &done) })
-	for range 100 {
+	for range 2 * drainBatch {
 		said.Scan()
 	}
 	if err := victim.Process.Kill(); err != nil {
@@ -192,8 +195,8 @@ func TestTwoProcessesOneKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(swept.Rescued) > 50 || len(swept.Buried) > 0 {
-		t.Errorf("rescued %d, buried %d; the victim had at most 50", len(swept.Rescued), len(swept.Buried))
+	if len(swept.Rescued) > drainBatch || len(swept.Buried) > 0 {
+		t.Errorf("rescued %d, buried %d; the victim had at most %d", len(swept.Rescued), len(swept.Buried), drainBatch)
 	}
 	if err := drainAll(t.Context(), s, &done); err != nil {
 		t.Fatal(err)

@@ -250,3 +250,35 @@ var sorts = []struct {
 	name string
 	make func(*disturbed) pawl.Storage
 }{{"bare", bare}, {"watched", watched}, {"cycling", cycling}}
+
+// counting is a handler that counts its runs by job.
+type counting struct {
+	mu   sync.Mutex
+	runs map[pawl.ID]int
+}
+
+func (c *counting) Kinds() []pawl.Kind {
+	return worker.Func(func(_ context.Context, j *pawl.Job) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.runs == nil {
+			c.runs = make(map[pawl.ID]int)
+		}
+		c.runs[j.ID]++
+		return nil
+	}).Kinds()
+}
+
+func (c *counting) want(t *testing.T, n int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.runs) != n {
+		t.Errorf("%d jobs ran, want %d", len(c.runs), n)
+	}
+	for id, runs := range c.runs {
+		if runs != 1 {
+			t.Errorf("job %v ran %d times", id, runs)
+		}
+	}
+}

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -44,4 +46,115 @@ func TestOutageEndsWithEvent(t *testing.T) {
 		c.want(t, 20)
 		f.stop()
 	})
+}
+
+// A pool outlives an hour without its storage, and says so once.
+func TestOutage(t *testing.T) {
+	for _, sort := range sorts {
+		t.Run(sort.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var c counting
+				f := start(t, sort.make, &c, nil)
+				rest(time.Minute)
+				for range 50 {
+					f.enqueue(&pawl.Request{})
+				}
+				// What is unsettled for an hour is another's by then.
+				rest(2 * time.Second)
+				var calls atomic.Int64
+				f.storage.disturb(func(context.Context, string, func() error) error {
+					calls.Add(1)
+					return errStorage
+				})
+				for range 50 {
+					f.enqueue(&pawl.Request{})
+				}
+				rest(time.Hour)
+				h := f.p.Health()
+				if !h.Live || h.Ready || !strings.Contains(h.Reason, "storage fails to claim for") {
+					t.Errorf("health %+v", h)
+				}
+				if n := calls.Load(); n > 3*3600 {
+					t.Errorf("%d calls in an hour", n)
+				}
+				f.storage.heal()
+				rest(time.Minute)
+				if h := f.p.Health(); !h.Live || !h.Ready || h.Reason != "" || time.Since(h.LastProgress) > 10*time.Second {
+					t.Errorf("health %+v", h)
+				}
+				f.stop()
+				c.want(t, 100)
+				for _, what := range []string{"claim", "sweep"} {
+					if n := f.log.count("storage fails to " + what); n != 1 {
+						t.Errorf("outage of %s logged %d times", what, n)
+					}
+					if n := f.log.count("storage can " + what + " again"); n != 1 {
+						t.Errorf("its end logged %d times", n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Calls that hang until their context ends are errors like others.
+func TestHangs(t *testing.T) {
+	for _, sort := range sorts {
+		t.Run(sort.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var c counting
+				f := start(t, sort.make, &c, nil)
+				var calls atomic.Int64
+				f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+					if calls.Add(1)%3 == 0 && op != "watch" {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					return call()
+				})
+				for range 50 {
+					f.enqueue(&pawl.Request{})
+				}
+				rest(10 * time.Minute)
+				f.storage.heal()
+				rest(time.Minute)
+				if s := f.p.Stats(); s.Completed != 50 {
+					for j, err := range f.q.Jobs(context.Background(), pawl.Filter{States: []pawl.State{pawl.Scheduled, pawl.Ready, pawl.Running}}) {
+						t.Errorf("%v at %v: %+v, %v", j, time.Now(), s, err)
+					}
+				}
+				f.stop()
+				c.want(t, 50)
+			})
+		})
+	}
+}
+
+// While settles fail, the heartbeat keeps the claims, and no job runs again.
+func TestSettleOutage(t *testing.T) {
+	for _, sort := range sorts {
+		for _, after := range []bool{false, true} {
+			bubble(t, func(t *testing.T) {
+				var c counting
+				f := prepare(t, sort.make)
+				f.storage.fail(after, "settle", "cycle")
+				ids := make([]pawl.ID, 5)
+				for i := range ids {
+					ids[i] = f.enqueue(&pawl.Request{})
+				}
+				f.start(&c, nil)
+				rest(10 * time.Minute)
+				f.storage.heal()
+				rest(10 * time.Second)
+				for _, id := range ids {
+					f.wantState(id, pawl.Completed, "")
+				}
+				f.stop()
+				c.want(t, len(ids))
+				if s := f.p.Stats(); s.Completed != 5 || s.Lost != 0 {
+					t.Errorf("%s, after %v: stats %+v", sort.name, after, s)
+				}
+			})
+		}
+	}
 }

@@ -1,0 +1,165 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/worker"
+)
+
+// Jobs with a lease of their own are extended in its rhythm.
+func TestOwnLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := worker.Func(func(ctx context.Context, _ *pawl.Job) error {
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		})
+		f := start(t, cycling, h, nil)
+		short := f.enqueue(&pawl.Request{Lease: time.Second})
+		long := f.enqueue(&pawl.Request{})
+		rest(61 * time.Second)
+		j := f.wantState(short, pawl.Completed, "")
+		if n := j.Counts.Extends; n < 170 || n > 200 || j.Counts.Rescues > 0 {
+			t.Errorf("counts %+v", j.Counts)
+		}
+		j = f.wantState(long, pawl.Completed, "")
+		if n := j.Counts.Extends; n < 5 || n > 7 {
+			t.Errorf("%d extends", n)
+		}
+		f.stop()
+	})
+}
+
+func TestHeartbeatOption(t *testing.T) {
+	for every, want := range map[time.Duration][2]int{
+		time.Second: {55, 61},
+		time.Hour:   {5, 7}, // cut to a third of the lease
+	} {
+		bubble(t, func(t *testing.T) {
+			h := worker.Func(func(context.Context, *pawl.Job) error { time.Sleep(time.Minute); return nil })
+			f := start(t, cycling, h, &worker.Options{Heartbeat: every})
+			id := f.enqueue(&pawl.Request{})
+			rest(61 * time.Second)
+			n := f.wantState(id, pawl.Completed, "").Counts.Extends
+			if n < want[0] || n > want[1] {
+				t.Errorf("%v: %d extends, want %v", every, n, want)
+			}
+			f.stop()
+		})
+	}
+}
+
+// When renewals fail, the handler's context ends before the lease does.
+func TestLeaseThatCanNotBeExtended(t *testing.T) {
+	for _, hang := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			e := newEnding()
+			f := start(t, cycling, e, nil)
+			f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+				switch {
+				case op != "extend":
+					return call()
+				case hang:
+					<-ctx.Done()
+				}
+				return errStorage
+			})
+			id := f.enqueue(&pawl.Request{})
+			synctest.Wait()
+			until := f.get(id).LeaseUntil
+			cause := <-e.causes
+			if !errors.Is(cause, pawl.ErrLost) || errors.Is(cause, worker.ErrCanceled) {
+				t.Errorf("cause %v", cause)
+			}
+			if left := time.Until(until); left <= 0 || left > 3*time.Second {
+				t.Errorf("context ended %v before the lease", left)
+			}
+			f.storage.heal()
+			rest(20 * time.Second)
+			j := f.wantState(id, pawl.Running, "") // rescued and claimed again
+			if j.Counts.Rescues != 1 || j.Counts.Retries != 0 {
+				t.Errorf("counts %+v", j.Counts)
+			}
+			if n := f.log.count("storage fails to extend"); n != 1 {
+				t.Errorf("outage logged %d times", n)
+			}
+			if err := f.q.Cancel(context.Background(), "", id); err != nil {
+				t.Error(err)
+			}
+			f.stop()
+			if s := f.p.Stats(); s.Lost != 2 || s.Completed != 0 {
+				t.Errorf("stats %+v", s)
+			}
+		})
+	}
+}
+
+// If the handler ends well all the same, the storage decides.
+func TestAckAfterTheLocalDeadline(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := worker.Func(func(ctx context.Context, _ *pawl.Job) error { <-ctx.Done(); return nil })
+		f := start(t, cycling, h, nil)
+		f.storage.fail(false, "extend")
+		id := f.enqueue(&pawl.Request{})
+		rest(time.Minute)
+		if j := f.wantState(id, pawl.Completed, ""); j.Counts.Rescues != 0 {
+			t.Errorf("counts %+v", j.Counts)
+		}
+		f.stop()
+	})
+}
+
+// A claim found lost by the heartbeat, where no events tell.
+func TestLostClaimIsFoundByTheHeartbeat(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnding()
+		f := start(t, bare, e, nil)
+		id := f.enqueue(&pawl.Request{})
+		rest(2 * time.Second)
+		f.wantState(id, pawl.Running, "")
+		began := time.Now()
+		if err := f.q.Cancel(context.Background(), "", id); err != nil {
+			t.Fatal(err)
+		}
+		if cause := <-e.causes; !errors.Is(cause, pawl.ErrLost) {
+			t.Errorf("cause %v", cause)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("it took %v, more than a heartbeat", took)
+		}
+		rest(time.Second)
+		f.wantState(id, pawl.Canceled, pawl.ReasonCancel)
+		f.stop()
+	})
+}
+
+func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnding()
+		f := start(t, watched, e, nil)
+		id := f.enqueue(&pawl.Request{})
+		synctest.Wait()
+		if err := f.q.Cancel(context.Background(), "", id); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if cause := <-e.causes; !errors.Is(cause, worker.ErrCanceled) || !errors.Is(cause, pawl.ErrLost) {
+			t.Errorf("cause %v", cause)
+		}
+		if took := <-e.after; took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		f.wantState(id, pawl.Canceled, pawl.ReasonCancel)
+		f.stop()
+		if s := f.p.Stats(); s.Lost != 1 || s.Failed != 0 {
+			t.Errorf("stats %+v", s)
+		}
+		if n := f.log.count(`level=INFO msg="worker: job was canceled while it ran"`); n != 1 || f.log.count("level=WARN") > 0 {
+			t.Errorf("logged %d times as canceled", n)
+		}
+	})
+}

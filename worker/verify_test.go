@@ -1,0 +1,133 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/worker"
+)
+
+// write is a transaction of nothing: what it settles is settled at once, or
+// with lost set never.
+type write struct {
+	pawl.Writer
+	rolledBack bool
+}
+
+func (w write) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	if w.rolledBack {
+		return nil, nil
+	}
+	return w.Writer.Settle(ctx, outcomes)
+}
+
+func TestSettledInTransaction(t *testing.T) {
+	failure := errors.New("failed after that")
+	cases := []struct {
+		name       string
+		rolledBack bool
+		bury       bool
+		err        error
+		retention  time.Duration
+		window     time.Duration
+		meddle     func(f *fixture, j *pawl.Job)
+		state      pawl.State // 0: gone
+		reason     pawl.Reason
+		text       string
+		count      worker.Stats
+	}{
+		{name: "committed", state: pawl.Completed, count: worker.Stats{Completed: 1}},
+		{name: "committed, then an error", err: failure, state: pawl.Completed, count: worker.Stats{Completed: 1}},
+		{name: "committed and deleted", retention: pawl.DeleteNow, count: worker.Stats{Completed: 1}},
+		{name: "committed and purged", retention: 30 * time.Second, count: worker.Stats{Completed: 1}},
+		{name: "committed and kept by its window", retention: pawl.DeleteNow, window: time.Hour, state: pawl.Completed, count: worker.Stats{Completed: 1}},
+		{name: "buried", bury: true, state: pawl.Buried, reason: pawl.ReasonBury, count: worker.Stats{Failed: 1, Buried: 1}},
+		{name: "rolled back", rolledBack: true, state: pawl.Scheduled, reason: pawl.ReasonRetry, text: pawl.ErrNotCommitted.Error(), count: worker.Stats{Failed: 1}},
+		{name: "rolled back with an error", rolledBack: true, err: failure, state: pawl.Scheduled, reason: pawl.ReasonRetry, text: failure.Error(), count: worker.Stats{Failed: 1}},
+		{name: "canceled meanwhile", rolledBack: true, state: pawl.Canceled, reason: pawl.ReasonCancel, count: worker.Stats{Lost: 1},
+			meddle: func(f *fixture, j *pawl.Job) { f.q.Cancel(context.Background(), "", j.ID) }},
+		{name: "deleted meanwhile, kept by a window", retention: pawl.DeleteNow, window: time.Hour, rolledBack: true, count: worker.Stats{Lost: 1},
+			meddle: func(f *fixture, j *pawl.Job) { f.q.Delete(context.Background(), "", j.ID) }},
+		{name: "deleted meanwhile", rolledBack: true, count: worker.Stats{Lost: 1},
+			meddle: func(f *fixture, j *pawl.Job) { f.q.Delete(context.Background(), "", j.ID) }},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, cycling)
+				r := &pawl.Request{Retention: c.retention}
+				if c.window > 0 {
+					r.UniqueKey, r.UniqueMode, r.UniqueWindow = "key", pawl.UniqueUntilWindow, c.window
+				}
+				id := f.enqueue(r)
+				h := worker.Func(func(ctx context.Context, j *pawl.Job) error {
+					tx := f.q.WithTx(write{f.storage, c.rolledBack})
+					settle := func() error { return tx.Ack(ctx, j, nil) }
+					if c.bury {
+						settle = func() error { return tx.Bury(ctx, j, failure) }
+					}
+					if err := settle(); err != nil {
+						t.Error(err)
+					}
+					if c.meddle != nil {
+						c.meddle(f, j)
+					}
+					time.Sleep(time.Minute) // heartbeats must not mistake the commit for a loss
+					if ctx.Err() != nil && c.meddle == nil {
+						t.Errorf("context ended: %v", context.Cause(ctx))
+					}
+					return c.err
+				})
+				var failOnce atomic.Bool
+				f.storage.disturb(func(_ context.Context, op string, call func() error) error {
+					if op == "get" && failOnce.CompareAndSwap(false, true) {
+						return errStorage
+					}
+					return call()
+				})
+				f.start(h, nil)
+				rest(61 * time.Second)
+				if c.state != 0 {
+					j := f.wantState(id, c.state, c.reason)
+					if c.text != "" && (len(j.Failures) != 1 || j.Failures[0].Error != c.text) {
+						t.Errorf("failures %v", j.Failures)
+					}
+				} else if _, err := f.q.Get(context.Background(), "", id); !errors.Is(err, pawl.ErrNotFound) {
+					t.Errorf("Get: %v", err)
+				}
+				f.stop()
+				s := f.p.Stats()
+				got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Buried: s.Buried, Lost: s.Lost}
+				if got != c.count {
+					t.Errorf("stats %+v, want %+v", got, c.count)
+				}
+			})
+		})
+	}
+}
+
+// A pool that can't find out what became of a transaction stops all the same.
+func TestVerifyEndsWithThePool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, cycling)
+		f.enqueue(&pawl.Request{})
+		f.storage.fail(false, "get")
+		f.start(worker.Func(func(ctx context.Context, j *pawl.Job) error {
+			return f.q.WithTx(write{f.storage, false}).Ack(ctx, j, nil)
+		}), nil)
+		synctest.Wait()
+		err := f.p.Stop(context.Background())
+		if err != nil {
+			t.Error(err)
+		}
+		var left *worker.StopError
+		if err := <-f.result; !errors.As(err, &left) || len(left.Running) != 1 {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}

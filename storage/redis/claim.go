@@ -143,16 +143,28 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 		if err != nil {
 			return err
 		}
+		before := len(c.got.Jobs)
 		again, err := c.read(parts, reply)
 		if err != nil || !again {
 			return err
 		}
-		parts = slices.Clone(parts)
-		for i := range parts {
-			parts[i].places = nil // settled
-		}
-		left = min(left, c.spec.Max-len(c.got.Jobs))
+		got := c.got.Jobs[before:]
+		parts, how, left = rest(parts, got), claimFresh, left-len(got)
 	}
+}
+
+// rest is what parts still ask for after some was got.
+func rest(parts []part, got []*pawl.Job) []part {
+	parts = slices.Clone(parts)
+	for i := range parts {
+		parts[i].places = nil // settled
+		for _, j := range got {
+			if j.Queue == parts[i].queue {
+				parts[i].max--
+			}
+		}
+	}
+	return parts
 }
 
 func (c *cycle) read(parts []part, reply any) (again bool, err error) {

@@ -138,7 +138,7 @@ func (e *enqueue) args() []any {
 		m.array(len(sec.places))
 		for _, place := range sec.places {
 			q := e.reqs[place]
-			args = append(args, rest(q))
+			args = append(args, bodyRest(q))
 			appendRequest(m, q, len(args))
 		}
 	}
@@ -146,8 +146,8 @@ func (e *enqueue) args() []any {
 	return args
 }
 
-// rest is the part of a body behind the head.
-func rest(q *pawl.Request) []byte {
+// bodyRest is the part of a body behind the head.
+func bodyRest(q *pawl.Request) []byte {
 	m := make(message, 0, len(q.Payload)+len(q.Kind)+16)
 	appendStatic(&m, q)
 	return append(m, q.Payload...)

@@ -120,11 +120,17 @@ func TestNoHerd(t *testing.T) {
 	}
 }
 
-// TestDeadClaimer wakes another if the one that is idle is gone.
+// TestDeadClaimer wakes another if the one that is idle is gone, or very many are.
 func TestDeadClaimer(t *testing.T) {
 	all := herd(t, 4)
 	for _, l := range all {
 		l.idle(1)
+	}
+	c := connect(t, testserver.Redis(t))
+	for i := range 100 {
+		if err := c.HSet(t.Context(), all[0].s.Prefix()+":{default}:z", fmt.Sprint("dead", i, " worker"), 5).Err(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, l := range all[1:] {
 		l.stop()

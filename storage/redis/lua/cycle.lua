@@ -6,9 +6,9 @@ local ACK, NACK, BURY, RELEASE, SNOOZE, SKIP = 1, 2, 3, 4, 5, 6
 -- How a claim is made: not at all, with new jobs, with those of its token if there
 -- are any, or only with those.
 local FRESH, AGAIN, ONLYAGAIN = 1, 2, 3
--- Promotions of one call. More are left to further calls, since a claim must not
--- choose before all due jobs are ready.
-local MAXPROMOTED = 10 * STEP
+-- Promotions, and looks at ready jobs, of one call. More are left to further calls:
+-- a claim must not choose before all due jobs are ready.
+local MAXPROMOTED, MAXPOPPED = 10 * STEP, 10 * STEP
 
 local lost, jobs, queues = {}, {}, {}
 
@@ -158,17 +158,21 @@ local function enter(q, claim)
 	q.newfence = true
 end
 
--- claim takes up to max jobs of a queue and returns how many it got.
+-- claim takes up to max jobs of a queue, and reports whether it has to be called
+-- again because it found thousands that are too late.
 local function claim(q, max)
 	local c = {n = 0, ids = {}, set = {}, run = {}, old = table.concat(running(q))}
 	q.fence = math.max(q.fence, now)
-	while c.n < max do
+	local looks = 0
+	while c.n < max and looks < MAXPOPPED do
 		local popped = call('ZPOPMIN', q.k[READY], max - c.n)
 		if #popped == 0 then break end
+		looks = looks + #popped / 2
 		take(q, popped, c)
 	end
 	if c.n > 0 then enter(q, c) end
-	return c.n
+	q.got = c.n
+	return c.n < max and looks >= MAXPOPPED
 end
 
 -- room notes that the claimer would take more, or that it would not.
@@ -206,9 +210,13 @@ if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 				unready = 1
 				break
 			end
-			q.got = claim(q, math.min(section.max, left))
+			local more = claim(q, math.min(section.max, left))
 			left = left - q.got
 			flush(q)
+			if more then
+				unready = 1
+				break
+			end
 			local due = first(q, LATER)
 			if due then nextdue = math.min(nextdue > 0 and nextdue or due - now, due - now) end
 			if left == 0 then break end

@@ -367,20 +367,31 @@ local function broadcast(q, text)
 	call('PUBLISH', args.channel, text .. ' ' .. name(q))
 end
 
--- wake tells of jobs that became claimable: only as many claimers as the jobs
--- keep busy, of those that a claim left with room. The claims that follow wake
--- more if jobs are left.
-local function wake(q, n)
-	if q.paused or n <= 0 then return end
-	local idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
-	if #idle == 0 then return not q.quiet and broadcast(q, 'R0') end
+-- wakesome tells some claimers, and returns for how many jobs none was found.
+local function wakesome(q, n, idle)
 	for i = 1, #idle, 2 do
 		call('HDEL', q.k[IDLE], idle[i])
 		local to = string.match(idle[i], '^%S+')
 		local heard = call('PUBLISH', args.channel .. ':' .. to, 'R0 ' .. name(q))
 		-- On a cluster the receiver may be connected to another node.
 		n = n - (heard > 0 and tonumber(idle[i + 1]) or args.cluster and 1 or 0)
+		if n <= 0 then return n end
+	end
+	return n
+end
+
+-- wake tells of jobs that became claimable: only as many claimers as the jobs
+-- keep busy, of those that a claim left with room. The claims that follow wake
+-- more if jobs are left. Claimers that died are forgotten, some hundred at a time.
+local function wake(q, n)
+	if q.paused or n <= 0 then return end
+	local idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
+	if #idle == 0 then return not q.quiet and broadcast(q, 'R0') end
+	for _ = 1, 16 do
+		n = wakesome(q, n, idle)
 		if n <= 0 then return end
+		idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
+		if #idle == 0 then return end
 	end
 end
 

@@ -52,3 +52,15 @@ func Refused(s *Store) bool {
 	defer s.writer.delays.mu.Unlock()
 	return !s.writer.delays.from.IsZero()
 }
+
+// LayWireAtOnce makes the first look of a Watch lay the wire, and reports
+// whether that can be. It is to be called before any Watch.
+func LayWireAtOnce(s *Store) bool {
+	w, err := newWire(func() {})
+	if err != nil {
+		return false
+	}
+	w.close()
+	s.writer.quiet = wirePolls
+	return true
+}

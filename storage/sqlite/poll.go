@@ -10,11 +10,18 @@ import (
 
 // Limits of looking for the changes of others.
 const (
-	// quietPolls looks in vain make the interval quietFactor times as long, so
-	// that an idle process costs little and still starts the jobs of another
-	// within 10 ms in the mean.
+	// quietPolls looks in vain make the interval quietFactor times as long
+	// if no wire is set, so that an idle process costs little and still
+	// starts the jobs of another within 10 ms in the mean.
 	quietPolls  = 200
 	quietFactor = 7
+	// wirePolls looks in vain are enough to lay a wire: one that trips at each
+	// write of a process that goes on writing costs more than the looks.
+	wirePolls = 4
+	// firstLook after a change, and twice as long each time, is when it is
+	// looked again: the first write is told, what it belongs to becomes visible
+	// with the commit.
+	firstLook = 2 * time.Millisecond
 	// sharedPoll multiplies the interval if the pool has no connection for the
 	// writer alone.
 	sharedPoll = 10
@@ -34,7 +41,6 @@ const (
 // look for the changes of others.
 func (w *writer) sleep() bool {
 	if w.guard.tripped.Swap(false) {
-		// What was written becomes visible soon.
 		w.guard.set, w.guard.missed, w.quiet = false, 0, 0
 		w.log.changed, w.log.asked = time.Now(), time.Time{}
 		return true
@@ -47,17 +53,11 @@ func (w *writer) sleep() bool {
 		<-w.wake
 		return false
 	}
-	interval := w.pollInterval()
-	if w.calm() {
-		if w.setWire() {
-			w.log.asked = time.Time{} // there may have been a commit just before
-			return true
-		}
-		if w.guard.set {
-			interval = askAnyway
-		}
+	if w.setWire() {
+		w.log.asked = time.Time{} // there may have been a commit just before
+		return true
 	}
-	timer := time.NewTimer(interval)
+	timer := time.NewTimer(w.nextLook())
 	defer timer.Stop()
 	select {
 	case <-w.wake:
@@ -68,17 +68,23 @@ func (w *writer) sleep() bool {
 	}
 }
 
-// pollInterval is the time between two looks; it is longer when nothing has
+// nextLook is the time until the next look; it is longer when nothing has
 // happened for some time, so that an idle process costs little.
-func (w *writer) pollInterval() time.Duration {
-	d := w.s.o.PollInterval
-	if w.s.shared() {
-		d *= sharedPoll
+func (w *writer) nextLook() time.Duration {
+	interval := w.s.o.PollInterval
+	again := firstLook << min(w.quiet, 10)
+	switch {
+	case w.s.shared():
+		interval *= sharedPoll
+	case w.guard.set:
+		return max(interval, min(again, askAnyway))
+	default:
+		interval = min(interval, again)
 	}
 	if w.quiet >= quietPolls {
-		d *= quietFactor
+		interval *= quietFactor
 	}
-	return d
+	return interval
 }
 
 // guard is a wire across the write-ahead log, which replaces looking at it
@@ -93,16 +99,11 @@ type guard struct {
 	tripped atomic.Bool
 }
 
-// calm reports whether nothing has happened for so long that a wire pays. If the
+// setWire lays the wire if it is time to, and reports whether it has. If the
 // pool is shared, the log may go and come again while no connection is open.
-func (w *writer) calm() bool {
-	return w.quiet >= quietPolls && time.Since(w.log.changed) > logSettles && !w.s.shared()
-}
-
-// setWire lays the wire, and reports whether it was not there before.
 func (w *writer) setWire() bool {
 	g := &w.guard
-	if g.set || g.useless {
+	if g.set || g.useless || w.quiet < wirePolls || w.s.shared() {
 		return false
 	}
 	if g.wire == nil {

@@ -43,7 +43,7 @@ func helper(t *testing.T, role, path string) (*exec.Cmd, *bufio.Scanner) {
 	return helperWith(t, nil, role, path)
 }
 
-func helperWith(t *testing.T, in *os.File, role, path string) (*exec.Cmd, *bufio.Scanner) {
+func helperWith(t testing.TB, in *os.File, role, path string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	if in != nil {
@@ -117,7 +117,8 @@ func helperMigrate(ctx context.Context, path string) error {
 	return s.Close()
 }
 
-// helperEnqueue adds a job for each line of its input.
+// helperEnqueue adds a job for each line of its input, and says when it was
+// committed.
 func helperEnqueue(ctx context.Context, path string) error {
 	s, err := sqlite.Open(ctx, path, &sqlite.Options{Synchronous: sqlite.Off})
 	if err != nil {
@@ -129,6 +130,7 @@ func helperEnqueue(ctx context.Context, path string) error {
 		if _, err := s.Enqueue(ctx, requests(1)); err != nil {
 			return err
 		}
+		fmt.Println(time.Now().UnixNano())
 	}
 	return nil
 }
@@ -223,37 +225,33 @@ func TestWatchSeesAnotherProcess(t *testing.T) {
 	s := open(t, nil)
 	events := watch(t, s)
 	path := fileOf(t, s)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), helperEnv+"=enqueue "+path)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	bufio.NewScanner(out).Scan()
+	in, said := enqueuer(t, path)
+	said.Scan()
 	quiet(events)
 	fmt.Fprintln(in)
 	e := <-events
 	if want := (pawl.Event{Kind: pawl.EventReady}); e != want {
 		t.Errorf("got %+v, want %+v", e, want)
 	}
-	in.Close()
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
 	if n := len(claim(t, s, 10)); n != 1 {
 		t.Errorf("claimed %d jobs, want 1", n)
 	}
 }
 
+// enqueuer starts a process that adds a job for each line that it is given.
+func enqueuer(t testing.TB, path string) (in *os.File, said *bufio.Scanner) {
+	t.Helper()
+	r, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { errors.Join(r.Close(), in.Close()) })
+	_, said = helperWith(t, r, "enqueue", path)
+	return in, said
+}
+
 // watch collects the events of a store.
-func watch(t *testing.T, s *sqlite.Store) <-chan pawl.Event {
+func watch(t testing.TB, s *sqlite.Store) <-chan pawl.Event {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	events := make(chan pawl.Event, 1000)

@@ -120,8 +120,9 @@ type Options struct {
 	// PollInterval is how often the file is asked whether another process, or
 	// a transaction of the program, has changed it, while somebody watches.
 	// One such look takes some microseconds. When nothing has happened for a
-	// while, Linux tells of the next change instead, with a look once a second;
-	// elsewhere the interval is seven times as long. 0 means 2 ms.
+	// few looks, Linux tells of the next change instead, and looks become rare,
+	// down to one a second; elsewhere the interval becomes seven times as long.
+	// 0 means 2 ms.
 	PollInterval time.Duration
 
 	// NoMigrate leaves the schema as it is; Open and New then fail with a

@@ -83,7 +83,7 @@ func lateCommits(t *testing.T, open, size int) {
 		}
 		defer tx.Rollback(t.Context())
 		txs = append(txs, tx)
-		commits := i%3 > 0
+		commits := i%3 != 1
 		for range 3 {
 			k.enqueue(s.Tx(tx), commits)
 			within(t, tx, func(sub pgx.Tx) { k.enqueue(s.Tx(sub), commits) }, true)
@@ -93,11 +93,11 @@ func lateCommits(t *testing.T, open, size int) {
 		}
 	}
 	for i := len(txs) - 1; i >= 0; i-- {
-		k.enqueue(s.Tx(txs[i]), i%3 > 0) // after the head has passed
+		k.enqueue(s.Tx(txs[i]), i%3 != 1) // after the head has passed
 		k.enqueue(s, true)
 		k.claim(size)
 		end := txs[i].Rollback
-		if i%3 > 0 {
+		if i%3 != 1 {
 			end = txs[i].Commit
 		}
 		if err := end(t.Context()); err != nil {

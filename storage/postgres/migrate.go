@@ -45,7 +45,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
 	if err != nil {
 		return err
 	}
-	return explain("migrate", migrate(ctx, pool, f, Migrations()))
+	return explain("migrate", retry(ctx, func() error { return migrate(ctx, pool, f, Migrations()) }))
 }
 
 // MigrateTx does it in a transaction of the caller, who should keep it short:

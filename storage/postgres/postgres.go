@@ -179,14 +179,14 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: f, q: newStatements(f), pool: pool}
-	if err := s.setUp(ctx); err != nil {
+	if err := retry(ctx, func() error { return s.setUp(ctx) }); err != nil {
 		return nil, explain("open", err)
 	}
 	s.watch.gone = make(chan struct{})
 	s.note.start(s)
 	s.track.start(s)
 	s.group.start(s)
-	if err := s.checkSystem(ctx); err != nil {
+	if err := retry(ctx, func() error { return s.checkSystem(ctx) }); err != nil {
 		_ = s.Close() // never fails
 		return nil, explain("open", err)
 	}

@@ -93,6 +93,9 @@ func (r *run) enqueueSome(t *rapid.T) {
 			q.ID = draw(t, "ID", r.ids...)
 			q.Queue = r.home[q.ID] // one ID must not be used in two queues
 		}
+		if r.h.PartialEnqueue && i > 0 && q.Queue != reqs[0].Queue { // what a refused call may have stored
+			q.ID, q.Queue = pawl.ID{}, reqs[0].Queue
+		}
 		reqs[i] = Complete(q)
 	}
 	r.enqueue(reqs...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,6 +91,34 @@ func BenchmarkBulk(b *testing.B) {
 		}
 	}
 	perJob(b, n)
+}
+
+// BenchmarkOpen opens a file of 100,000 jobs of 10 KB, some 1 GB, and claims.
+func BenchmarkOpen(b *testing.B) {
+	s := openBench(b, sqlite.Off)
+	for range 100 {
+		reqs := benchRequests(1000, time.Hour)
+		for _, r := range reqs {
+			r.Payload = make([]byte, 10<<10)
+		}
+		if _, err := s.Enqueue(b.Context(), reqs); err != nil {
+			b.Fatal(err)
+		}
+	}
+	path := fileOf(b, s)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var most uint64
+	for b.Loop() {
+		again := openAt(b, path, &sqlite.Options{})
+		if c, err := again.Claim(b.Context(), askBench(10)); err != nil || len(c.Jobs) != 10 {
+			b.Fatal(err, len(c.Jobs))
+		}
+		runtime.ReadMemStats(&after)
+		most = max(most, after.Sys-min(after.Sys, before.Sys), after.HeapAlloc-min(after.HeapAlloc, before.HeapAlloc))
+	}
+	b.ReportMetric(float64(most)/(1<<20), "MB")
 }
 
 // BenchmarkCycle settles and claims in one step, as a pool does.

@@ -16,12 +16,11 @@ import (
 const maxPromoted = 10_000
 
 func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classClaim, jobs: spec.Max,
-		run: func(b *batch) (err error) {
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{ctx: ctx, class: classClaim, jobs: spec.Max, run: func(b *batch) (err error) {
 			c, err = b.claim(spec)
 			return err
-		},
+		}})
 	})
 	if err != nil {
 		return pawl.Claimed{}, err
@@ -30,14 +29,16 @@ func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed,
 }
 
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (lost []pawl.Ref, c pawl.Claimed, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classClaim, jobs: len(outcomes) + spec.Max, bytes: outcomeBytes(outcomes),
-		run: func(b *batch) (err error) {
-			if lost, err = b.settle(outcomes); err == nil {
-				c, err = b.claim(spec)
-			}
-			return err
-		},
+	run := func(b *batch) (err error) {
+		if lost, err = b.settle(outcomes); err == nil {
+			c, err = b.claim(spec)
+		}
+		return err
+	}
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{
+			ctx: ctx, class: classClaim, jobs: len(outcomes) + spec.Max, bytes: outcomeBytes(outcomes), run: run,
+		})
 	})
 	if err != nil {
 		return nil, pawl.Claimed{}, err
@@ -145,11 +146,9 @@ func inClaimOrder(a, b *record) int {
 
 // scanClaimed reads a row of claimColumns.
 func (r *record) scanClaimed(rows *sql.Rows) (payload []byte, err error) {
-	err = rows.Scan(&r.seq, &r.idBytes, &r.kind, &r.priority, &r.runAt, &r.startBefore, &r.createdAt, &r.startedAt,
+	err = r.scanRow(rows, &r.seq, &r.idBytes, &r.kind, &r.priority, &r.runAt, &r.startBefore, &r.createdAt, &r.startedAt,
 		&r.lease, &r.timeout, &r.retention, &r.maxAttempts, &r.maxRescues, &r.attempt, &r.rescued, &r.ukey, &r.umode,
 		&r.uwindow, &r.held, &r.extends, &r.counts, &r.failures, &r.meta, &r.apart, &payload)
-	copy(r.id[:], r.idBytes)
-	r.idBytes = nil
 	return payload, err
 }
 

@@ -39,7 +39,10 @@ const (
 	codeCorrupt      = 11
 	codeFull         = 13
 	codeCantOpen     = 14
+	codeMismatch     = 20
 	codeNotADB       = 26
+	codeCheck        = 19 | 1<<8
+	codeDataType     = 19 | 12<<8
 	codeBusySnapshot = codeBusy | 2<<8
 	codeShmSize      = codeIO | 19<<8
 	primaryCode      = 0xff

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -63,12 +65,20 @@ func (r *record) scan(rows *sql.Rows, more ...any) error {
 		&r.createdAt, &r.startedAt, &r.claimedAt, &r.startBefore, &r.purgeAt, &r.worker, &r.token, &r.ukey, &r.umode, &r.uwindow,
 		&r.held, &r.extends, &r.counts, &r.failures, &r.meta, &r.progress, &r.apart,
 	}, more...)
-	if err := rows.Scan(fields...); err != nil {
-		return err
+	return r.scanRow(rows, fields...)
+}
+
+// scanRow reads a row of the job table, whose ID goes to idBytes first.
+func (r *record) scanRow(rows *sql.Rows, fields ...any) error {
+	err := rows.Scan(fields...)
+	if err == nil && copy(r.id[:], r.idBytes) < len(r.id) {
+		err = errors.New("the ID is short")
 	}
-	copy(r.id[:], r.idBytes)
 	r.idBytes = nil
-	return nil
+	if err != nil && rows.Err() == nil { // else the rows are gone
+		err = fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	return err
 }
 
 // place sets the columns that order the job in its state.

@@ -9,12 +9,14 @@ import (
 )
 
 func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) (lost []pawl.Ref, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classSettle, jobs: len(outcomes), bytes: outcomeBytes(outcomes),
-		run: func(b *batch) (err error) {
-			lost, err = b.settle(outcomes)
-			return err
-		},
+	run := func(b *batch) (err error) {
+		lost, err = b.settle(outcomes)
+		return err
+	}
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{
+			ctx: ctx, class: classSettle, jobs: len(outcomes), bytes: outcomeBytes(outcomes), run: run,
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -177,12 +179,11 @@ func (b *batch) handBack(r *record, o *pawl.Outcome) {
 }
 
 func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []pawl.Ref, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classSettle, jobs: len(renewals),
-		run: func(b *batch) (err error) {
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{ctx: ctx, class: classSettle, jobs: len(renewals), run: func(b *batch) (err error) {
 			lost, err = b.extend(renewals)
 			return err
-		},
+		}})
 	})
 	if err != nil {
 		return nil, err

@@ -35,6 +35,8 @@ type statements struct {
 	promoteAll, expiredLeases, purge                               *statement
 	oldBuried, excessBuried, buriedQueues                          *statement
 	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge *statement
+	// damage
+	damaged, mend, lastFailure *statement
 	// reads
 	full, payload, result, failures                       *statement
 	count, countReady, retrying, nextQueue, page, running *statement
@@ -75,6 +77,7 @@ func newStatements(prefix string) *statements {
 	q.finds()
 	q.blobs()
 	q.sweeps()
+	q.damage()
 	q.reads()
 	return q
 }

@@ -22,12 +22,11 @@ const (
 )
 
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classSweep, jobs: spec.Limit,
-		run: func(b *batch) (err error) {
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{ctx: ctx, class: classSweep, jobs: spec.Limit, run: func(b *batch) (err error) {
 			sw, err = b.sweep(spec)
 			return err
-		},
+		}})
 	})
 	if err != nil {
 		return pawl.Swept{}, err

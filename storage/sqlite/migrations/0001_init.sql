@@ -58,7 +58,7 @@ CREATE TABLE pawl_job (
     result       BLOB,
     -- What a hand may not write, since no program could read it again.
     CHECK (length(id) = 16 AND state BETWEEN 1 AND 6 AND last_verb BETWEEN 0 AND 255 AND umode BETWEEN 0 AND 2
-        AND held BETWEEN 0 AND 1 AND attempt < 9e18 AND max(at, lease) < 4e18)
+        AND held BETWEEN 0 AND 1 AND attempt < 9e18 AND max(at, lease, retention, uwindow) < 4e18)
 ) STRICT;
 
 CREATE UNIQUE INDEX pawl_job_id ON pawl_job (id);

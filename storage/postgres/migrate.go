@@ -92,11 +92,14 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) e
 }
 
 // lockSchema lets one process in at a time. It does not wait inside a statement:
-// the snapshot of that would keep the one inside from building an index.
+// the snapshot of that would keep the one inside from building an index. Nor does
+// it use the extended protocol, whose last statement keeps its snapshot until the
+// next one of the transaction.
 func lockSchema(ctx context.Context, tx pgx.Tx, o *Options) error {
 	for try := 1; ; try++ {
 		var got bool
-		if err := tx.QueryRow(ctx, "SELECT pg_try_advisory_xact_lock($1)", nameHash(o)).Scan(&got); err != nil || got {
+		sql := "SELECT pg_try_advisory_xact_lock(" + strconv.FormatInt(nameHash(o), 10) + ")"
+		if err := tx.QueryRow(ctx, sql, pgx.QueryExecModeSimpleProtocol).Scan(&got); err != nil || got {
 			return err
 		}
 		if err := pause(ctx, try); err != nil {
@@ -195,6 +198,10 @@ func (m *migration) apart(pool *pgxpool.Pool, name string) error {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(m.ctx)) }()
+	// Ends the last statement, whose snapshot the build would wait for.
+	if _, err := m.tx.Exec(m.ctx, "SELECT 1", pgx.QueryExecModeSimpleProtocol); err != nil {
+		return err
+	}
 	all := append([]string{"SET statement_timeout = 0"}, strings.Split(named(string(text), m.o), ";\n")...)
 	for _, sql := range append(all, "RESET statement_timeout") {
 		if strings.TrimSpace(sql) == "" {

@@ -8,12 +8,14 @@ import (
 )
 
 func (s *Store) change(ctx context.Context, c pawl.Change) (changed []pawl.Changed, err error) {
-	err = s.writer.do(&request{
-		ctx: ctx, class: classChange, jobs: len(c.IDs), bytes: len(c.IDs) * len(c.Edit.Payload),
-		run: func(b *batch) (err error) {
-			changed, err = b.change(c)
-			return err
-		},
+	run := func(b *batch) (err error) {
+		changed, err = b.change(c)
+		return err
+	}
+	err = s.mending(ctx, func() error {
+		return s.writer.do(&request{
+			ctx: ctx, class: classChange, jobs: len(c.IDs), bytes: len(c.IDs) * len(c.Edit.Payload), run: run,
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -56,6 +56,7 @@ func TestDamageUnderChecks(t *testing.T) {
 func testDamage(t *testing.T, name, damage string, prepare func(*testing.T, *sqlite.Store)) {
 	for state, meet := range map[string]func(*testing.T, *damagedStore){
 		"scheduled": meetScheduled, "ready": meetReady, "running": meetRunning, "expired": meetExpired,
+		"key": meetKey, "change": meetChange,
 	} {
 		t.Run(name+" "+state, func(t *testing.T) {
 			d := &damagedStore{clock: newClock(), damage: damage}
@@ -119,6 +120,42 @@ func meetExpired(t *testing.T, d *damagedStore) {
 	d.expire(t)
 	settle(t, d, ack(claim(t, d, 10))...)
 	d.check(t)
+}
+
+// meetKey enqueues a job whose key the damaged one holds.
+func meetKey(t *testing.T, d *damagedStore) {
+	enqueue(t, d, requests(3, func(r *pawl.Request) { r.UniqueKey = r.ID.String() })...)
+	key := keyOf(t, d)
+	d.harm(t)
+	enqueue(t, d, request(func(r *pawl.Request) { r.UniqueKey = key }))
+	settle(t, d, ack(claim(t, d, 10))...)
+	if c := count(t, d); c.Completed < 2 || c.Ready > 0 {
+		t.Errorf("%+v, want the sound ones completed", c)
+	}
+}
+
+func keyOf(t *testing.T, d *damagedStore) (key string) {
+	t.Helper()
+	if err := d.DB().QueryRowContext(t.Context(), "SELECT ukey FROM pawl_job WHERE seq = 2").Scan(&key); err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// meetChange cancels all jobs.
+func meetChange(t *testing.T, d *damagedStore) {
+	var c pawl.Change
+	for _, r := range enqueue(t, d, requests(3)...) {
+		c.IDs = append(c.IDs, r.ID)
+	}
+	c.Verb, c.From = pawl.Cancel, pawl.Cancel.From()
+	d.harm(t)
+	if _, err := d.Change(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+	if c := count(t, d); c.Canceled < 2 {
+		t.Errorf("%+v, want the sound ones canceled", c)
+	}
 }
 
 // expire ends all leases.

@@ -92,12 +92,16 @@ func (j *newJob) got(status pawl.ReceiptStatus, id pawl.ID) {
 }
 
 func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	c := newEnqueueCall(reqs)
-	r := &request{ctx: ctx, class: classEnqueue, enqueue: c, jobs: len(reqs)}
+	bytes := 0
 	for _, req := range reqs {
-		r.bytes += len(req.Payload)
+		bytes += len(req.Payload)
 	}
-	if err := s.writer.do(r); err != nil {
+	var c *enqueueCall
+	err := s.mending(ctx, func() error {
+		c = newEnqueueCall(reqs)
+		return s.writer.do(&request{ctx: ctx, class: classEnqueue, enqueue: c, jobs: len(reqs), bytes: bytes})
+	})
+	if err != nil {
 		return nil, err
 	}
 	return c.receipts, nil

@@ -38,6 +38,7 @@ var indexes = map[string][]string{
 	"counts":           {"head_pkey", "job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
 	"nextQueue":        {"job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
 	"dropEvents":       {"event_pkey"}, "lastEvent": {"event_pkey"}, "eventsAfter": {"event_pkey"},
+	"suspects": {"head_pkey", "job_fresh"}, "unstrand": {"claim_queue", "head_pkey", "job_fresh"}, "dropHead": {"head_pkey", "job_fresh"},
 	"pageReady":     {"job_ready", "lease_pkey"},
 	"pageScheduled": {"job_scheduled", "lease_pkey"},
 	"pageRunning":   {"job_running", "lease_pkey"},
@@ -48,7 +49,7 @@ var indexes = map[string][]string{
 
 // noPlan are statements that touch no table of jobs.
 var noPlan = map[string]bool{"system": true, "knownSystem": true, "noteSystem": true, "freeze": true, "noClaims": true, "noHeads": true,
-	"thawReady": true, "thawClaimed": true, "begin": true, "commit": true, "locks": true, "pin": true, "lock": true, "notify": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
+	"thawReady": true, "thawClaimed": true, "begin": true, "commit": true, "locks": true, "tryLock": true, "pin": true, "lock": true, "notify": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
 
 // scanned finds a scan of a whole table of jobs, by way of an index or not, that
 // does not end with the first row.

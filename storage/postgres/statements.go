@@ -21,6 +21,8 @@ type statements struct {
 
 	settle, settleTx, extend string
 
+	tryLock, suspects, unstrand, dropHead string
+
 	byID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
 
 	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge  string
@@ -55,6 +57,7 @@ func newStatements(o *Options) *statements {
 	q.claims(o)
 	q.fresh(o)
 	q.thaws(o)
+	q.strands(o)
 	q.settles(o)
 	q.records(o)
 	q.sweeps(o)

@@ -11,7 +11,7 @@ import (
 // locks for the others.
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
 	w := &sweep{s: s, ctx: ctx, spec: spec}
-	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.purge, w.purgeBuried, w.next} {
+	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried, w.next} {
 		if err := step(); err != nil {
 			return pawl.Swept{}, err
 		}

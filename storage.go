@@ -87,6 +87,7 @@ type Storage interface {
 	// of each sort: promotes scheduled jobs, rescues jobs whose lease expired,
 	// ends waiting jobs whose StartBefore has come, purges records whose
 	// retention is over. It needs no leader: any number of processes may sweep.
+	// With an error it returns what it is known to have done before.
 	//
 	// A rescue ends the fence, gives the attempt back, adds 1 to Rescued and
 	// Counts.Rescues and an entry to Failures; the job waits again, at once the

@@ -24,9 +24,12 @@ func (p *Pool) sweep(ctx context.Context) {
 			if swept.More {
 				continue
 			}
-		case ctx.Err() == nil:
-			p.failed(&o, "sweep", err)
-			wait = min(wait, p.delay(&o))
+		default:
+			p.takePart(ctx, swept)
+			if ctx.Err() == nil {
+				p.failed(&o, "sweep", err)
+				wait = min(wait, p.delay(&o))
+			}
 		}
 		if !sleep(ctx, wait, nil) {
 			return
@@ -43,6 +46,13 @@ func (p *Pool) sweepOnce(ctx context.Context) (pawl.Swept, error) {
 func (p *Pool) takeSwept(ctx context.Context, s pawl.Swept) {
 	p.mu.Lock()
 	p.progress = p.now()
+	p.mu.Unlock()
+	p.takePart(ctx, s)
+}
+
+// takePart takes what a sweep has done, also one that failed in the end.
+func (p *Pool) takePart(ctx context.Context, s pawl.Swept) {
+	p.mu.Lock()
 	p.stats.Rescued += int64(len(s.Rescued))
 	p.stats.RescueBuried += int64(len(s.Buried))
 	p.logRescued(s.Rescued)

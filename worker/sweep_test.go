@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,4 +120,38 @@ func TestManyBurialsByRescue(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a sweep did before it failed counts, and is told.
+func TestSweepThatFailsInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, func(d *disturbed) pawl.Storage { return &halfSweeping{d} })
+		var told atomic.Int64
+		h := kinds{{
+			Name:   "k",
+			Run:    func(context.Context, *pawl.Job) ([]byte, error) { return nil, nil },
+			OnBury: func(context.Context, *pawl.Job, error) { told.Add(1) },
+		}}
+		f.enqueue(&pawl.Request{MaxRescues: pawl.NoRescues})
+		f.enqueue(&pawl.Request{Priority: 1})
+		for range 2 {
+			if _, err := f.q.Claim(context.Background(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.start(h, nil)
+		rest(time.Minute)
+		f.stop()
+		if s := f.p.Stats(); s.Rescued != 1 || s.RescueBuried != 1 || told.Load() != 1 {
+			t.Errorf("stats %+v, told %d", s, told.Load())
+		}
+	})
+}
+
+// halfSweeping has a last step of Sweep that always fails.
+type halfSweeping struct{ *disturbed }
+
+func (s *halfSweeping) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	swept, err := s.disturbed.Sweep(ctx, spec)
+	return swept, errors.Join(err, errors.New("the last step failed"))
 }

@@ -297,7 +297,12 @@ func (s *Store) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 
 // Sweep implements [pawl.Storage].
 func (s *Store) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
-	return call(ctx, s, "sweep", func() (pawl.Swept, error) { return s.sweep(ctx, spec) })
+	var swept pawl.Swept // also with an error
+	_, err := call(ctx, s, "sweep", func() (_ struct{}, err error) {
+		swept, err = s.sweep(ctx, spec)
+		return struct{}{}, err
+	})
+	return swept, err
 }
 
 // Change implements [pawl.Admin].

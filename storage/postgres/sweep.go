@@ -13,7 +13,8 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	w := &sweep{s: s, ctx: ctx, spec: spec}
 	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried, w.next} {
 		if err := step(); err != nil {
-			return pawl.Swept{}, err
+			s.publish(&w.events)
+			return w.swept, err
 		}
 	}
 	s.publish(&w.events)

@@ -30,13 +30,13 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(tokens)), queuesPerSweep) {
 		for _, queues := range calls(s, some) {
 			if err := w.run(ctx, queues); err != nil {
-				return pawl.Swept{}, err
+				return w.swept, err
 			}
 		}
 	}
 	for _, queue := range w.empty {
 		if err := s.forget(ctx, queue, tokens[queue]); err != nil {
-			return pawl.Swept{}, err
+			return w.swept, err
 		}
 	}
 	return w.swept, nil

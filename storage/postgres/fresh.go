@@ -19,18 +19,23 @@ const unclaimed = `((j.xid, j.seq) > (h.xid, h.seq)
 
 // unclaimedRows are the first fresh jobs of a queue that no claim has
 // taken, in order, up to a limit. It needs headOf. The columns are those of
-// pawl_job, and ahead, which says that a row lies beyond the head.
-func unclaimedRows(queue, columns, limit string) string {
+// pawl_job, and ahead, which says that a row lies beyond the head. A claim passes
+// committed as the condition, so that no head goes beyond transactions that its
+// snapshot knows nothing of; what looks only sees also what its own transaction
+// has enqueued.
+func unclaimedRows(queue, columns, limit, condition string) string {
 	return `((SELECT r.* FROM h, unnest(h.pend, h.pendseq) AS q(x, i) CROSS JOIN LATERAL (
 			SELECT false AS ahead, ` + columns + ` FROM public.pawl_job WHERE state = 0 AND queue = ` + queue + ` AND xid = q.x AND seq > q.i
 			ORDER BY xid, seq LIMIT ` + limit + `) r)
 		UNION ALL
 		(SELECT r.* FROM h CROSS JOIN LATERAL (
 			SELECT true AS ahead, ` + columns + ` FROM public.pawl_job
-			WHERE state = 0 AND queue = ` + queue + ` AND (xid, seq) > (h.xid, h.seq)
-				AND xid < (SELECT pg_snapshot_xmax(pg_current_snapshot()))
+			WHERE state = 0 AND queue = ` + queue + ` AND (xid, seq) > (h.xid, h.seq) ` + condition + `
 			ORDER BY xid, seq LIMIT ` + limit + `) r))`
 }
+
+// committed leaves out what the transaction itself has enqueued.
+const committed = `AND xid < (SELECT pg_snapshot_xmax(pg_current_snapshot()))`
 
 // headUpdates is how often a head moves before its gen grows.
 const headUpdates = `32`
@@ -47,7 +52,7 @@ func claimSQL() string {
 	f AS MATERIALIZED (
 		SELECT k, ahead, xid, seq, lease, due, max(seq) OVER (PARTITION BY due ORDER BY k) AS rank FROM (
 			SELECT row_number() OVER w AS k, ahead, xid, seq, lease, max(run_at) OVER w AS due
-			FROM (SELECT * FROM ` + unclaimedRows("$2::text", "xid, seq, run_at, lease", "(SELECT n FROM a)") + ` y ORDER BY xid, seq LIMIT (SELECT n FROM a)) o WINDOW w AS (ORDER BY xid, seq)) z),
+			FROM (SELECT * FROM ` + unclaimedRows("$2::text", "xid, seq, run_at, lease", "(SELECT n FROM a)", committed) + ` y ORDER BY xid, seq LIMIT (SELECT n FROM a)) o WINDOW w AS (ORDER BY xid, seq)) z),
 	b AS MATERIALIZED (
 		SELECT count(*) AS n, CASE WHEN count(*) < (SELECT n FROM a) THEN 32767 ELSE 0 END::smallint AS priority,
 			CASE WHEN count(*) < (SELECT n FROM a) THEN 0 ELSE max(due) END AS due FROM f),

@@ -109,12 +109,12 @@ func (q *statements) enqueues(o *Options) {
 	q.releaseKey = named(`UPDATE public.pawl_job SET held = NULL WHERE id = $1::text::uuid`, o)
 	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled; up to $2 of each
 	q.waiting = named(`WITH `+headOf("$1::text")+`
-	SELECT (SELECT count(*) FROM `+unclaimedRows("$1::text", "xid", "$2::bigint")+` f)
+	SELECT (SELECT count(*) FROM `+unclaimedRows("$1::text", "xid", "$2::bigint", "")+` f)
 		+ (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 2 AND queue = $1::text LIMIT $2::bigint) r)
 		+ (SELECT count(*) FROM (SELECT 1 FROM public.pawl_job WHERE state = 1 AND queue = $1::text LIMIT $2::bigint) s)`, o)
 	// pawl_job_fresh
 	q.oldestFresh = named(`WITH `+headOf("$1::text")+`
-	SELECT f.id::text, 0, f.run_at, f.seq FROM `+unclaimedRows("$1::text", "id, xid, seq, run_at", "1")+` f
+	SELECT f.id::text, 0, f.run_at, f.seq FROM `+unclaimedRows("$1::text", "id, xid, seq, run_at", "1", "")+` f
 	ORDER BY f.xid, f.seq LIMIT 1`, o)
 	// pawl_job_ready: its last priority, and the first of that. Two steps, since
 	// one that walks the index backwards meets the due ones last.
@@ -149,7 +149,7 @@ func (q *statements) claims(o *Options) {
 	q.claimable = named(withNow+`
 	SELECT a.ord FROM t, unnest($2::text[]) WITH ORDINALITY AS a(queue, ord)
 	WHERE (WITH `+headOf("a.queue")+`
-		SELECT true FROM `+unclaimedRows("a.queue", "xid", "1")+` f LIMIT 1)
+		SELECT true FROM `+unclaimedRows("a.queue", "xid", "1", committed)+` f LIMIT 1)
 		OR (SELECT 1 FROM public.pawl_job j WHERE j.state = 2 AND j.queue = a.queue LIMIT 1) = 1
 		OR (SELECT 1 FROM public.pawl_job j WHERE j.state = 1 AND j.queue = a.queue AND j.run_at <= t.now LIMIT 1) = 1
 	ORDER BY a.ord`, o)

@@ -31,6 +31,11 @@ func depthRules() []testCase {
 			run: depthDropOldest, needs: traits.exactDepth,
 		},
 		{
+			name: "drop sees the call's own jobs",
+			says: "The jobs of the same Enqueue that came before count, and can be the oldest.",
+			run:  depthDropOwn, needs: traits.exactDepth,
+		},
+		{
 			name: "drop gives up the record and the key",
 			says: "A dropped job ends like any canceled one: its key is given up, and with DeleteNow the record goes.",
 			run:  depthDropEnds, needs: traits.exactDepth,
@@ -113,6 +118,17 @@ func depthDropOldest(w *world) {
 			w.Fatalf("drop %d: %d canceled, %d waiting; want %d and 5", i, s.Canceled, s.Ready+s.Scheduled, i+1)
 		}
 	}
+}
+
+func depthDropOwn(w *world) {
+	receipts := w.enqueue(
+		pawl.Request{},
+		pawl.Request{Delay: time.Minute},
+		pawl.Request{Delay: time.Second, MaxDepth: 2, WhenFull: pawl.DropOldest},
+	)
+	w.inState(receipts[0].ID, pawl.Canceled)
+	w.inState(receipts[1].ID, pawl.Scheduled)
+	w.inState(receipts[2].ID, pawl.Scheduled)
 }
 
 func depthDropEnds(w *world) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"sync"
 
@@ -52,7 +53,7 @@ func (p *Places) New(ctx context.Context, storage string) (*Place, error) {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	p.made++
-	place.DB, err = p.postgres.Create(ctx, fmt.Sprintf("pawl_bench_%d_%d", os.Getpid(), p.made))
+	place.DB, err = p.postgres.Create(ctx, fmt.Sprintf("pawl_bench_%d_%d_%08x", os.Getpid(), p.made, rand.Uint32()))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}

@@ -213,7 +213,7 @@ func (x *torture) sweep() {
 	for !x.done() {
 		_, err := x.s.Sweep(context.Background(), pawl.SweepSpec{Limit: 1 + rand.N(50)})
 		x.fatal(err)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(5 * time.Millisecond) // to leave the others room, not to wait for anything
 	}
 }
 
@@ -248,7 +248,7 @@ func (x *torture) meddle() {
 			}
 		}
 		x.mu.Unlock()
-		time.Sleep(3 * time.Millisecond)
+		time.Sleep(3 * time.Millisecond) // to leave jobs to the others, not to wait for anything
 	}
 }
 

@@ -12,7 +12,7 @@ func TestWireTripsOnce(t *testing.T) {
 	trips := make(chan struct{}, 10)
 	w, err := newWire(func() { trips <- struct{}{} })
 	if err != nil {
-		t.Skip(err) // the user has no more of them
+		t.Skipf("the user has no inotify instance left: %v", err)
 	}
 	if err := w.set(path); err == nil {
 		t.Error("it is set across a file that is not there")

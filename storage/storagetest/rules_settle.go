@@ -10,6 +10,11 @@ import (
 )
 
 func settleRules() []testCase {
+	return append(settleFenceRules(), settleVerbRules()...)
+}
+
+// settleFenceRules are about which outcomes count.
+func settleFenceRules() []testCase {
 	return []testCase{
 		{
 			name: "settle can be repeated",
@@ -56,6 +61,12 @@ func settleRules() []testCase {
 			says: "A claim whose lease expired, but that was not given away, is current: it may be acked.",
 			run:  settleExpired,
 		},
+	}
+}
+
+// settleVerbRules are about what they do.
+func settleVerbRules() []testCase {
+	return []testCase{
 		{
 			name: "nack spends an attempt",
 			says: "If Attempt has reached MaxAttempts the job is Buried with ReasonAttempts; else it waits for Delay (Counts.Retries).",

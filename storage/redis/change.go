@@ -9,25 +9,13 @@ import (
 
 func (s *Store) change(ctx context.Context, c pawl.Change) ([]pawl.Changed, error) {
 	changed := make([]pawl.Changed, len(c.IDs))
-	missing := make([]int, len(c.IDs))
 	for i, id := range c.IDs {
 		changed[i] = pawl.Changed{ID: id, Status: pawl.NotFound}
-		missing[i] = i
 	}
-	queues, err := s.asked(ctx, c.Queue)
-	if err != nil {
-		return nil, err
-	}
-	for _, queue := range queues {
-		if len(missing) == 0 {
-			break
-		}
-		if err := s.changeIn(ctx, queue, &c, changed, missing); err != nil {
-			return nil, err
-		}
-		missing = slices.DeleteFunc(missing, func(i int) bool { return changed[i].Status != pawl.NotFound })
-	}
-	return changed, nil
+	found := func(i int) bool { return changed[i].Status != pawl.NotFound }
+	return changed, s.search(ctx, c.Queue, c.IDs, found, func(t tag, places []int) error {
+		return s.changeIn(ctx, t, &c, changed, places)
+	})
 }
 
 // asked lists the queues that a call is about: one, or all.
@@ -41,13 +29,16 @@ func (s *Store) asked(ctx context.Context, queue string) ([]string, error) {
 // registered lists the queues of the register by name.
 func (s *Store) registered(ctx context.Context) ([]string, error) {
 	queues, err := s.client.HKeys(ctx, s.names.register).Result()
+	for i, name := range queues {
+		queues[i] = tag(name).queue()
+	}
 	slices.Sort(queues)
-	return queues, err
+	return slices.Compact(queues), err
 }
 
-// changeIn changes the jobs at some places that are in a queue.
-func (s *Store) changeIn(ctx context.Context, queue string, c *pawl.Change, changed []pawl.Changed, places []int) error {
-	reply, err := s.run(ctx, s.scripts.change, s.names.queue(nil, queue), []byte(*s.changeMessage(c, places)))
+// changeIn changes the jobs at some places that are under a tag.
+func (s *Store) changeIn(ctx context.Context, t tag, c *pawl.Change, changed []pawl.Changed, places []int) error {
+	reply, err := s.run(ctx, s.scripts.change, s.names.queue(nil, t), []byte(*s.changeMessage(c, places)))
 	if err != nil {
 		return err
 	}
@@ -133,12 +124,16 @@ func (s *Store) configure(ctx context.Context, queue string, set pawl.QueueSetti
 	if set.Paused == nil {
 		return nil
 	}
-	if err := s.register(ctx, queue); err != nil {
-		return err
+	for _, t := range s.shards.tags(queue) {
+		if err := s.register(ctx, t); err != nil {
+			return err
+		}
+		m := s.begin(1)
+		m.string("paused")
+		m.flag(*set.Paused)
+		if _, err := s.run(ctx, s.scripts.configure, s.names.queue(nil, t), []byte(*m)); err != nil {
+			return err
+		}
 	}
-	m := s.begin(1)
-	m.string("paused")
-	m.flag(*set.Paused)
-	_, err := s.run(ctx, s.scripts.configure, s.names.queue(nil, queue), []byte(*m))
-	return err
+	return nil
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -23,19 +24,26 @@ type cycle struct {
 	s        *Store
 	outcomes []pawl.Outcome
 	spec     pawl.ClaimSpec
+	asks     []int // jobs to claim still, of each asked queue
 	lost     []int // places of outcomes
 	got      pawl.Claimed
 }
 
-// part is what one call of the script has for one queue.
+// part is what one call of the script has for one tag.
 type part struct {
 	section
-	max int // jobs to claim
+	ask int // place of its queue in the spec; noAsk if nothing is asked of it
 }
+
+const noAsk = -1
 
 func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
 	c := &cycle{s: s, outcomes: outcomes}
-	for _, some := range calls(s, c.parts()) {
+	parts, err := c.parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, some := range calls(s, parts) {
 		if err := c.run(ctx, some, claimNothing, 0); err != nil {
 			return nil, err
 		}
@@ -45,7 +53,11 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (*cycle, error) {
 	c := &cycle{s: s, outcomes: outcomes, spec: spec}
-	parts := c.parts()
+	parts, err := c.parts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.order()
 	if s.cluster {
 		return c, c.apart(ctx, parts)
 	}
@@ -56,7 +68,7 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 	return c, c.run(ctx, parts, how, spec.Max)
 }
 
-// apart makes the calls of a cluster, where each queue needs its own.
+// apart makes the calls of a cluster, where each tag needs its own.
 func (c *cycle) apart(ctx context.Context, parts []part) error {
 	if c.spec.Repeat {
 		for _, p := range parts {
@@ -67,76 +79,106 @@ func (c *cycle) apart(ctx context.Context, parts []part) error {
 		if len(c.got.Jobs) > 0 {
 			return nil
 		}
-		for i := range parts {
-			parts[i].places = nil // settled
-		}
+		parts = settled(parts)
 	}
 	var next time.Duration
 	for _, p := range parts {
-		left := c.spec.Max - len(c.got.Jobs)
 		how := claimFresh
-		if p.max == 0 || left == 0 {
+		if !c.wants(p) {
 			if how = claimNothing; len(p.places) == 0 {
 				continue
 			}
 		}
-		if err := c.run(ctx, []part{p}, how, left); err != nil {
+		err := c.run(ctx, []part{p}, how, c.left())
+		if how == claimFresh && (err != nil || c.wants(p)) {
+			c.s.rooms.enter(p.tag, c.spec.Worker)
+		}
+		if err != nil {
 			return err
 		}
 		if d := c.got.NextDue; d > 0 && (next == 0 || d < next) {
 			next = d
 		}
 	}
-	c.got.NextDue = next
-	if len(c.got.Jobs) == c.spec.Max {
+	if c.got.NextDue = next; c.left() == 0 {
 		c.got.NextDue = 0
-		return c.leave(ctx, parts)
 	}
-	return nil
+	return c.leave(ctx, parts)
 }
 
-// leave takes the claimer from those with room in the queues that it asked
-// before another one filled it.
+// left is how many jobs are still asked for.
+func (c *cycle) left() int { return c.spec.Max - len(c.got.Jobs) }
+
+// wants reports whether jobs of the part are still asked for.
+func (c *cycle) wants(p part) bool { return p.ask != noAsk && c.asks[p.ask] > 0 && c.left() > 0 }
+
+// leave takes the claimer from those with room under tags that it asked before
+// another one filled it.
 func (c *cycle) leave(ctx context.Context, parts []part) error {
 	store := c.s.watch.name()
 	if store == "" {
 		return nil
 	}
 	for _, p := range parts {
-		if p.max == 0 {
+		if p.ask == noAsk || c.wants(p) || !c.s.rooms.leave(p.tag, c.spec.Worker) {
 			continue
 		}
-		keys := c.s.names.queue(nil, p.queue)
-		if err := c.s.client.HDel(ctx, keys[len(keys)-1], store+" "+c.spec.Worker).Err(); err != nil {
+		if err := c.s.client.HDel(ctx, c.s.names.key(p.tag, idleSuffix), store+" "+c.spec.Worker).Err(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// parts lists the asked queues in order, and then others with outcomes.
-func (c *cycle) parts() []part {
-	var parts []part
-	for _, ask := range c.spec.Queues {
-		parts = append(parts, part{section{queue: ask.Queue}, ask.Max})
+// parts lists the tags of the asked queues in order, and then others with outcomes.
+func (c *cycle) parts(ctx context.Context) ([]part, error) {
+	tags, err := c.s.refTags(ctx, len(c.outcomes), func(i int) pawl.Ref { return c.outcomes[i].Ref })
+	if err != nil {
+		return nil, err
 	}
-	for _, sec := range sections(len(c.outcomes), func(i int) string { return c.outcomes[i].Ref.Queue }) {
-		i := slices.IndexFunc(parts, func(p part) bool { return p.queue == sec.queue })
+	var parts []part
+	for i, ask := range c.spec.Queues {
+		c.asks = append(c.asks, ask.Max)
+		for _, t := range c.s.shards.inTurn(ask.Queue) {
+			parts = append(parts, part{section{tag: t}, i})
+		}
+	}
+	for _, sec := range sections(len(tags), func(i int) tag { return tags[i] }) {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.tag == sec.tag })
 		if i < 0 {
-			parts = append(parts, part{section: sec})
+			parts = append(parts, part{sec, noAsk})
 			continue
 		}
 		parts[i].places = sec.places
 	}
-	return parts
+	return parts, nil
 }
 
-// run calls the script until all that is due in the queues has been made ready,
+// order puts jobs of the shards of a queue, which follow one another, in the order
+// that one tag gives by itself.
+func (c *cycle) order() {
+	for from := 0; from < len(c.got.Jobs); {
+		queue, to := c.got.Jobs[from].Queue, from+1
+		for to < len(c.got.Jobs) && c.got.Jobs[to].Queue == queue {
+			to++
+		}
+		if c.s.shards.of(queue) > 0 {
+			slices.SortStableFunc(c.got.Jobs[from:to], sooner)
+		}
+		from = to
+	}
+}
+
+func sooner(a, b *pawl.Job) int {
+	return cmp.Or(cmp.Compare(a.Priority, b.Priority), a.RunAt.Compare(b.RunAt))
+}
+
+// run calls the script until all that is due under the tags has been made ready,
 // which takes more than one call only if very much is due.
 func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 	keys := make([]string, 0, len(parts)*len(keySuffixes))
 	for _, p := range parts {
-		keys = c.s.names.queue(keys, p.queue)
+		keys = c.s.names.queue(keys, p.tag)
 	}
 	for {
 		reply, err := c.s.run(ctx, c.s.scripts.cycle, keys, []byte(*c.message(parts, how, left)))
@@ -148,21 +190,15 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 		if err != nil || !again {
 			return err
 		}
-		got := c.got.Jobs[before:]
-		parts, how, left = rest(parts, got), claimFresh, left-len(got)
+		parts, how, left = settled(parts), claimFresh, left-(len(c.got.Jobs)-before)
 	}
 }
 
-// rest is what parts still ask for after some was got.
-func rest(parts []part, got []*pawl.Job) []part {
+// settled is parts without their outcomes.
+func settled(parts []part) []part {
 	parts = slices.Clone(parts)
 	for i := range parts {
-		parts[i].places = nil // settled
-		for _, j := range got {
-			if j.Queue == parts[i].queue {
-				parts[i].max--
-			}
-		}
+		parts[i].places = nil
 	}
 	return parts
 }
@@ -201,11 +237,14 @@ func (c *cycle) readJob(parts []part, l []any) error {
 	if err != nil {
 		return err
 	}
-	j, err := (&stored{state: str(l[2]), body: str(l[3]), failures: str(l[4]), progress: str(l[5])}).job(parts[n].queue, id)
+	j, err := (&stored{state: str(l[2]), body: str(l[3]), failures: str(l[4]), progress: str(l[5])}).job(parts[n].tag, id)
 	if err != nil {
 		return err
 	}
 	c.got.Jobs = append(c.got.Jobs, j)
+	if ask := parts[n].ask; ask != noAsk {
+		c.asks[ask]--
+	}
 	return nil
 }
 
@@ -221,7 +260,7 @@ func (c *cycle) lostRefs() (refs []pawl.Ref) {
 }
 
 func (c *cycle) message(parts []part, how, left int) *message {
-	m := c.s.begin(7)
+	m := c.s.begin(8)
 	m.field("how", int64(how))
 	m.field("max", int64(left))
 	m.field("lease", microseconds(c.spec.Lease))
@@ -231,11 +270,16 @@ func (c *cycle) message(parts []part, how, left int) *message {
 	m.string(c.spec.Worker)
 	m.string("store")
 	m.string(c.s.watch.name())
+	m.string("asks")
+	m.array(len(c.asks))
+	for _, n := range c.asks {
+		m.int(int64(max(n, 0)))
+	}
 	m.string("queues")
 	m.array(len(parts))
 	for _, p := range parts {
 		m.object(2)
-		m.field("max", int64(p.max))
+		m.field("ask", int64(p.ask)+1)
 		m.string("outcomes")
 		m.array(len(p.places))
 		for _, place := range p.places {

@@ -3,7 +3,10 @@ package redis
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"strconv"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
 )
@@ -17,14 +20,73 @@ func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 
 func (s *Store) enqueueTogether(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 	receipts := make([]pawl.Receipt, len(reqs))
-	all := sections(len(reqs), func(i int) string { return reqs[i].Queue })
+	all := sections(len(reqs), func(i int) tag { return s.home(reqs[i]) })
+	if !s.cluster {
+		all = s.withRest(reqs, all)
+	}
 	for _, some := range calls(s, all) {
-		e := &enqueue{s: s, reqs: reqs, sections: some, known: make([]bool, len(some))}
+		e := &enqueue{s: s, reqs: reqs, sections: some, known: make([]bool, len(some)), elsewhere: make([]int64, len(some))}
+		if err := e.measure(ctx); err != nil {
+			return nil, err
+		}
 		if err := e.run(ctx, receipts); err != nil {
 			return nil, err
 		}
 	}
 	return receipts, nil
+}
+
+func (s *Store) home(req *pawl.Request) tag {
+	return s.shards.home(req.Queue, req.UniqueKey, req.ID)
+}
+
+// bounded reports whether one of the requests of a section has a depth limit.
+func bounded(reqs []*pawl.Request, sec section) bool {
+	return slices.ContainsFunc(sec.places, func(i int) bool { return reqs[i].MaxDepth > 0 })
+}
+
+// withRest adds the other shards of queues with a depth limit, so that one step can
+// count all of them.
+func (s *Store) withRest(reqs []*pawl.Request, all []section) []section {
+	for _, sec := range all {
+		if !bounded(reqs, sec) {
+			continue
+		}
+		for _, t := range s.shards.tags(sec.tag.queue()) {
+			if !slices.ContainsFunc(all, func(have section) bool { return have.tag == t }) {
+				all = append(all, section{tag: t})
+			}
+		}
+	}
+	return all
+}
+
+// measure looks, on a cluster, how many jobs wait in the other shards of queues with
+// a depth limit. What others enqueue at the same time goes uncounted.
+func (e *enqueue) measure(ctx context.Context) error {
+	if !e.s.cluster {
+		return nil
+	}
+	for i, sec := range e.sections {
+		if !bounded(e.reqs, sec) {
+			continue
+		}
+		var cards []*redis.IntCmd
+		if _, err := e.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+			for _, t := range e.s.shards.tags(sec.tag.queue()) {
+				if t != sec.tag {
+					cards = append(cards, p.ZCard(ctx, e.s.names.key(t, readySuffix)), p.ZCard(ctx, e.s.names.key(t, laterSuffix)))
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		for _, c := range cards {
+			e.elsewhere[i] += c.Val()
+		}
+	}
+	return nil
 }
 
 // enqueue is one step that stores requests.
@@ -33,6 +95,9 @@ type enqueue struct {
 	reqs     []*pawl.Request
 	sections []section
 	known    []bool // by section: the queue is in the register
+	// elsewhere is how many waiting jobs shards that are not in this step hold, by
+	// section; the depth of their queue counts them.
+	elsewhere []int64
 }
 
 // run stores the requests, after their queues were entered in the register, from
@@ -70,7 +135,7 @@ func (e *enqueue) register(ctx context.Context, unknown any) error {
 		if i < 0 || i >= len(e.sections) {
 			return errReply
 		}
-		if err := e.s.register(ctx, e.sections[i].queue); err != nil {
+		if err := e.s.register(ctx, e.sections[i].tag); err != nil {
 			return err
 		}
 		e.known[i] = true
@@ -78,10 +143,10 @@ func (e *enqueue) register(ctx context.Context, unknown any) error {
 	return nil
 }
 
-// register enters a queue in the register. The random value keeps those who find
+// register enters a tag in the register. The random value keeps those who find
 // the queue empty from taking it out again.
-func (s *Store) register(ctx context.Context, queue string) error {
-	return s.client.HSet(ctx, s.names.register, queue, strconv.FormatUint(rand.Uint64(), 36)).Err()
+func (s *Store) register(ctx context.Context, t tag) error {
+	return s.client.HSet(ctx, s.names.register, string(t), strconv.FormatUint(rand.Uint64(), 36)).Err()
 }
 
 func (e *enqueue) full(l []any) error {
@@ -110,7 +175,7 @@ func (e *enqueue) read(reply any, receipts []pawl.Receipt) error {
 			if err != nil {
 				return err
 			}
-			receipts[place] = pawl.Receipt{ID: id, Queue: sec.queue, Status: pawl.ReceiptStatus(number(l[0]))}
+			receipts[place] = pawl.Receipt{ID: id, Queue: e.reqs[place].Queue, Status: pawl.ReceiptStatus(number(l[0]))}
 			l = l[2:]
 		}
 	}
@@ -125,15 +190,14 @@ func (e *enqueue) args() []any {
 	m.string("queues")
 	m.array(len(e.sections))
 	for i, sec := range e.sections {
-		bounded := false
-		for _, place := range sec.places {
-			bounded = bounded || e.reqs[place].MaxDepth > 0
-		}
-		m.object(3)
+		m.object(5)
+		m.string("queue")
+		m.string(sec.tag.queue())
+		m.field("elsewhere", e.elsewhere[i])
 		m.string("known")
 		m.flag(e.known[i])
 		m.string("bounded")
-		m.flag(bounded)
+		m.flag(e.counted(sec))
 		m.string("reqs")
 		m.array(len(sec.places))
 		for _, place := range sec.places {
@@ -144,6 +208,12 @@ func (e *enqueue) args() []any {
 	}
 	args[0] = []byte(*m)
 	return args
+}
+
+// counted reports whether the jobs of a section's queue must be counted.
+func (e *enqueue) counted(sec section) bool {
+	queue := sec.tag.queue()
+	return slices.ContainsFunc(e.sections, func(s section) bool { return s.tag.queue() == queue && bounded(e.reqs, s) })
 }
 
 // bodyRest is the part of a body behind the head.

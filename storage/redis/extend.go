@@ -9,8 +9,12 @@ import (
 )
 
 func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
+	tags, err := s.refTags(ctx, len(renewals), func(i int) pawl.Ref { return renewals[i].Ref })
+	if err != nil {
+		return nil, err
+	}
 	var places []int
-	for _, some := range calls(s, sections(len(renewals), func(i int) string { return renewals[i].Ref.Queue })) {
+	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
 		reply, err := s.run(ctx, s.scripts.extend, s.keys(some), []byte(*s.renewals(some, renewals)))
 		if err != nil {
 			return nil, err

@@ -24,7 +24,7 @@ const (
 type group struct {
 	s     *Store
 	mu    sync.Mutex
-	lanes map[string]*lane // by queue on a cluster, else one
+	lanes map[string]*lane // by tag on a cluster, else one
 }
 
 type lane struct {
@@ -51,7 +51,7 @@ func (g *group) enqueue(ctx context.Context, req *pawl.Request) ([]pawl.Receipt,
 	c := &single{req: req, lead: make(chan struct{}, 1), done: make(chan struct{})}
 	key := ""
 	if g.s.cluster {
-		key = req.Queue
+		key = string(g.s.home(req))
 	}
 	l := g.join(key, c)
 	over := ctx.Done()

@@ -7,9 +7,9 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// Keys of a queue, in the order of lua/lib.lua. All have the hash tag {queue}, so
-// that they are in one slot of a cluster. A queue's name has no braces, and a
-// prefix neither, so no two queues or installations share a key.
+// Keys of a queue, or of a shard of it, in the order of lua/lib.lua. All have its hash
+// tag, so that they are in one slot of a cluster. A queue's name has no braces and no
+// shardMark, and a prefix has no braces, so no two queues or installations share a key.
 //
 //	b  hash, ID: head, kind, metadata and payload; the head is the record of a job
 //	   that was never claimed or changed
@@ -25,7 +25,8 @@ import (
 //	e  sorted set: waiting jobs by StartBefore
 //	l  sorted set: claim tokens by when a lease may expire
 //	q  hash, unique key: ID of who took it last
-//	i  hash: counters, settings, and the claims by token
+//	i  hash: counters, settings, and the claims by token; that of a divided queue's own
+//	   tag has the number of its shards, and its other keys are empty
 //	z  hash: claimers with room for more jobs
 var keySuffixes = []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z"}
 
@@ -34,13 +35,22 @@ const DefaultPrefix = "pawl"
 
 const maxPrefixLen = 64
 
+// The suffixes of single keys that Go reads.
+const (
+	bodySuffix   = "b"
+	readySuffix  = "w"
+	laterSuffix  = "d"
+	buriedSuffix = "u"
+	idleSuffix   = "z"
+)
+
 var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
 // names are the names of keys and channels of an installation.
 type names struct {
 	prefix   string
-	meta     string // hash: version of the layout
-	register string // hash, queue: random token of who entered it
+	meta     string // hash: version of the layout, and the shards of each divided queue
+	register string // hash, tag: random token of who entered it
 	channel  string // of events for all; those for one Store have its name behind
 }
 
@@ -52,18 +62,20 @@ func newNames(prefix string) (*names, error) {
 }
 
 // queue appends the keys of a queue.
-func (n *names) queue(keys []string, queue string) []string {
+func (n *names) queue(keys []string, t tag) []string {
 	keys = slices.Grow(keys, len(keySuffixes))
 	for _, suffix := range keySuffixes {
-		keys = append(keys, n.prefix+":{"+queue+"}:"+suffix)
+		keys = append(keys, n.key(t, suffix))
 	}
 	return keys
 }
 
-func (n *names) queues(queues []string) []string {
-	keys := make([]string, 0, len(queues)*len(keySuffixes))
-	for _, queue := range queues {
-		keys = n.queue(keys, queue)
+func (n *names) key(t tag, suffix string) string { return n.prefix + ":{" + string(t) + "}:" + suffix }
+
+func (n *names) queues(tags []tag) []string {
+	keys := make([]string, 0, len(tags)*len(keySuffixes))
+	for _, t := range tags {
+		keys = n.queue(keys, t)
 	}
 	return keys
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -78,24 +79,92 @@ func (p *page) step(ctx context.Context) (more bool, err error) {
 	if p.matchesAll() {
 		count = min(count, p.spec.Limit-len(p.jobs))
 	}
-	reply, err := p.s.run(ctx, p.s.scripts.list, p.s.names.queue(nil, p.at.queue), []byte(*p.message(count)))
-	if err != nil {
-		return false, err
+	pieces := make([]*piece, 0, 1)
+	for _, t := range p.s.shards.tags(p.at.queue) {
+		one, err := p.read(ctx, t, count)
+		if err != nil {
+			return false, err
+		}
+		pieces = append(pieces, one)
 	}
-	l, err := items(reply, 2)
-	if err != nil {
-		return false, err
-	}
-	found, err := items(l[1], 0)
-	if err != nil {
-		return false, err
-	}
-	for ; len(found) >= 8; found = found[8:] {
-		if err := p.add(found); err != nil || p.full {
+	for {
+		first := slices.MinFunc(pieces, comparePieces)
+		if len(first.entries) == 0 {
+			return first.more, nil
+		}
+		e := first.entries[0]
+		first.entries = first.entries[1:]
+		if err := p.add(first.tag, &e); err != nil || p.full {
 			return true, err
 		}
 	}
-	return number(l[0]) == 1, nil
+}
+
+// A piece is what was read of a state under one tag.
+type piece struct {
+	tag     tag
+	entries []entry
+	more    bool // there are entries behind these
+}
+
+// An entry is a job at its place in a state. Entries of all shards of a queue are in
+// one order, so that a position is one for all.
+type entry struct {
+	score  int64
+	member string
+	id     pawl.ID
+	stored stored
+}
+
+// comparePieces puts the piece first whose next entry comes first. One whose next
+// entry is still to be read comes before all others, and one at its end after them.
+func comparePieces(a, b *piece) int {
+	rank := func(p *piece) int {
+		switch {
+		case len(p.entries) > 0:
+			return 1
+		case p.more:
+			return 0
+		default:
+			return 2
+		}
+	}
+	if c := cmp.Compare(rank(a), rank(b)); c != 0 || len(a.entries) == 0 {
+		return c
+	}
+	x, y := &a.entries[0], &b.entries[0]
+	return cmp.Or(cmp.Compare(x.score, y.score), cmp.Compare(x.member, y.member))
+}
+
+// read reads a piece from p.at on.
+func (p *page) read(ctx context.Context, t tag, count int) (*piece, error) {
+	reply, err := p.s.run(ctx, p.s.scripts.list, p.s.names.queue(nil, t), []byte(*p.message(count)))
+	if err != nil {
+		return nil, err
+	}
+	l, err := items(reply, 2)
+	if err != nil {
+		return nil, err
+	}
+	found, err := items(l[1], 0)
+	if err != nil {
+		return nil, err
+	}
+	one := &piece{tag: t, more: number(l[0]) == 1}
+	for ; len(found) >= 8; found = found[8:] {
+		score, err := strconv.ParseInt(str(found[0]), 10, 64)
+		if err != nil {
+			return nil, errReply
+		}
+		id, err := parseID(found[2])
+		if err != nil {
+			return nil, err
+		}
+		one.entries = append(one.entries, entry{
+			score, str(found[1]), id, stored{str(found[3]), str(found[4]), str(found[5]), str(found[6]), str(found[7])},
+		})
+	}
+	return one, nil
 }
 
 // matchesAll reports whether the filter lets all jobs of a state pass.
@@ -120,23 +189,15 @@ func (p *page) message(count int) *message {
 }
 
 // add takes one job into the page if it matches, and moves p.at past it.
-func (p *page) add(l []any) error {
-	score, err := strconv.ParseInt(str(l[0]), 10, 64)
-	if err != nil {
-		return errReply
-	}
-	id, err := parseID(l[2])
-	if err != nil {
-		return err
-	}
+func (p *page) add(t tag, e *entry) error {
 	next := p.at
-	next.after, next.score, next.member = true, score, str(l[1])
+	next.after, next.score, next.member = true, e.score, e.member
 	p.budget--
-	if str(l[4]) == "" { // an orphan
+	if e.stored.body == "" { // an orphan
 		p.at, p.full = next, p.budget <= 0
 		return nil
 	}
-	j, err := (&stored{str(l[3]), str(l[4]), str(l[5]), str(l[6]), str(l[7])}).job(p.at.queue, id)
+	j, err := e.stored.job(t, e.id)
 	if err != nil {
 		return err
 	}

@@ -17,35 +17,20 @@ const (
 
 func (s *Store) get(ctx context.Context, queue string, ids []pawl.ID) ([]*pawl.Job, error) {
 	jobs := make([]*pawl.Job, len(ids))
-	missing := make([]int, len(ids))
-	for i := range missing {
-		missing[i] = i
-	}
-	queues, err := s.asked(ctx, queue)
-	if err != nil {
-		return nil, err
-	}
-	for _, queue := range queues {
-		if len(missing) == 0 {
-			break
-		}
-		if err := s.getFrom(ctx, queue, ids, jobs, missing); err != nil {
-			return nil, err
-		}
-		missing = slices.DeleteFunc(missing, func(i int) bool { return jobs[i] != nil })
-	}
-	return jobs, nil
+	return jobs, s.search(ctx, queue, ids, func(i int) bool { return jobs[i] != nil }, func(t tag, places []int) error {
+		return s.getFrom(ctx, t, ids, jobs, places)
+	})
 }
 
-// getFrom reads the jobs at some places that are in a queue.
-func (s *Store) getFrom(ctx context.Context, queue string, ids []pawl.ID, jobs []*pawl.Job, places []int) error {
+// getFrom reads the jobs at some places that are under a tag.
+func (s *Store) getFrom(ctx context.Context, t tag, ids []pawl.ID, jobs []*pawl.Job, places []int) error {
 	m := s.begin(1)
 	m.string("ids")
 	m.array(len(places))
 	for _, i := range places {
 		m.bytes(ids[i][:])
 	}
-	reply, err := s.run(ctx, s.scripts.get, s.names.queue(nil, queue), []byte(*m))
+	reply, err := s.run(ctx, s.scripts.get, s.names.queue(nil, t), []byte(*m))
 	if err != nil {
 		return err
 	}
@@ -59,7 +44,7 @@ func (s *Store) getFrom(ctx context.Context, queue string, ids []pawl.ID, jobs [
 		if state == 0 {
 			continue
 		}
-		if jobs[i], err = p.job(queue, ids[i]); err != nil {
+		if jobs[i], err = p.job(t, ids[i]); err != nil {
 			return err
 		}
 		jobs[i].State = state // it may have been promoted without being rewritten
@@ -78,8 +63,12 @@ func (s *Store) count(ctx context.Context, queues []string) ([]pawl.QueueStats, 
 		queues = slices.Sorted(slices.Values(queues))
 		queues = slices.Compact(queues)
 	}
+	var tags []tag
+	for _, queue := range queues {
+		tags = append(tags, s.shards.tags(queue)...)
+	}
 	var stats []pawl.QueueStats
-	for some := range slices.Chunk(queues, queuesPerCount) {
+	for some := range slices.Chunk(tags, queuesPerCount) {
 		for _, names := range calls(s, some) {
 			found, err := s.countOf(ctx, names)
 			if err != nil {
@@ -88,31 +77,54 @@ func (s *Store) count(ctx context.Context, queues []string) ([]pawl.QueueStats, 
 			stats = append(stats, found...)
 		}
 	}
+	stats = sum(stats)
 	if all {
 		stats = slices.DeleteFunc(stats, func(st pawl.QueueStats) bool { return st == pawl.QueueStats{Queue: st.Queue} })
 	}
 	return stats, nil
 }
 
-func (s *Store) countOf(ctx context.Context, queues []string) ([]pawl.QueueStats, error) {
+// sum adds up the numbers of the shards of each queue, which follow one another.
+func sum(parts []pawl.QueueStats) (all []pawl.QueueStats) {
+	for _, p := range parts {
+		last := len(all) - 1
+		if last < 0 || all[last].Queue != p.Queue {
+			all = append(all, p)
+			continue
+		}
+		st := &all[last]
+		st.Paused = st.Paused || p.Paused
+		st.Retrying += p.Retrying
+		st.OldestReady = max(st.OldestReady, p.OldestReady)
+		st.Scheduled += p.Scheduled
+		st.Ready += p.Ready
+		st.Running += p.Running
+		st.Completed += p.Completed
+		st.Buried += p.Buried
+		st.Canceled += p.Canceled
+	}
+	return all
+}
+
+func (s *Store) countOf(ctx context.Context, tags []tag) ([]pawl.QueueStats, error) {
 	m := s.begin(1)
-	m.field("queues", int64(len(queues)))
-	reply, err := s.run(ctx, s.scripts.count, s.names.queues(queues), []byte(*m))
+	m.field("queues", int64(len(tags)))
+	reply, err := s.run(ctx, s.scripts.count, s.names.queues(tags), []byte(*m))
 	if err != nil {
 		return nil, err
 	}
-	l, err := items(reply, len(queues))
+	l, err := items(reply, len(tags))
 	if err != nil {
 		return nil, err
 	}
-	stats := make([]pawl.QueueStats, len(queues))
-	for i, queue := range queues {
+	stats := make([]pawl.QueueStats, len(tags))
+	for i, t := range tags {
 		n, err := items(l[i], 9)
 		if err != nil {
 			return nil, err
 		}
 		stats[i] = pawl.QueueStats{
-			Queue: queue, Paused: number(n[0]) == 1, Retrying: number(n[1]),
+			Queue: t.queue(), Paused: number(n[0]) == 1, Retrying: number(n[1]),
 			OldestReady: time.Duration(number(n[2])) * time.Microsecond,
 			Scheduled:   number(n[3]), Ready: number(n[4]), Running: number(n[5]),
 			Completed: number(n[6]), Buried: number(n[7]), Canceled: number(n[8]),

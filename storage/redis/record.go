@@ -64,7 +64,8 @@ type stored struct {
 }
 
 // job puts a job together.
-func (p *stored) job(queue string, id pawl.ID) (*pawl.Job, error) {
+func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
+	queue, locator := t.split()
 	j := &pawl.Job{Ref: pawl.Ref{Queue: queue, ID: id}}
 	body := reader{data: []byte(p.body)}
 	head := readFields(&body)
@@ -79,6 +80,9 @@ func (p *stored) job(queue string, id pawl.ID) (*pawl.Job, error) {
 		j.Payload = body.data
 	}
 	fill(j, head)
+	if j.State == pawl.Running {
+		j.Locator = locator
+	}
 	if p.result != "" {
 		j.Result = []byte(p.result)
 	}

@@ -70,6 +70,7 @@ package redis
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,6 +88,13 @@ type Options struct {
 	// Strict makes New fail with ErrServer where it otherwise warns: if settings
 	// of the server can lose jobs that were accepted.
 	Strict bool
+
+	// Shards divides queues, by name, each over 2 to MaxShards parts that lie on any
+	// node of a cluster, so that a queue can have more than one node's work. It is for
+	// queues that hold nothing yet and lasts: New fails with ErrShards if a queue is in
+	// use or has another number of shards, and other Stores learn of it by themselves.
+	// The nodes have about equal parts if there are several times as many shards.
+	Shards map[string]int
 
 	// Apart sends each Enqueue of a single job as a call of its own. By default
 	// those that callers make at the same time share calls.
@@ -109,6 +117,8 @@ type Store struct {
 	log     *slog.Logger
 	cluster bool   // each queue needs a call of its own
 	group   *group // nil: none
+	shards  shards
+	rooms   rooms
 	watch   watchers
 
 	closing sync.Once
@@ -145,6 +155,9 @@ func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store,
 	if err := s.check(ctx, f.Strict); err != nil {
 		return nil, explain("open", err)
 	}
+	if err := s.divide(ctx, f.Shards); err != nil {
+		return nil, explain("open", err)
+	}
 	return s, nil
 }
 
@@ -164,7 +177,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// call runs a call of the contract and explains its error.
+// call runs a call of the contract and explains its error. If it finds that a queue
+// has been divided, it is made again.
 func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)) (T, error) {
 	var none T
 	select {
@@ -176,20 +190,48 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 		return none, err
 	}
 	result, err := f()
+	if s.divided(ctx, err) {
+		result, err = f()
+	}
 	if err != nil {
 		return none, explain(what, err)
 	}
 	return result, nil
 }
 
-// Enqueue implements [pawl.Writer]. On a cluster it is atomic for each queue.
+// again tells f whether it was called before.
+func again[T any](f func(repeat bool) (T, error)) func() (T, error) {
+	repeat := false
+	return func() (T, error) {
+		was := repeat
+		repeat = true
+		return f(was)
+	}
+}
+
+// repeated marks outcomes as those of a Settle that may have had its effect.
+func repeated(outcomes []pawl.Outcome) []pawl.Outcome {
+	outcomes = slices.Clone(outcomes)
+	for i := range outcomes {
+		outcomes[i].Repeat = true
+	}
+	return outcomes
+}
+
+// Enqueue implements [pawl.Writer]. On a cluster it is atomic for each queue, or
+// shard of it.
 func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 	return call(ctx, s, "enqueue", func() ([]pawl.Receipt, error) { return s.enqueue(ctx, reqs) })
 }
 
 // Settle implements [pawl.Writer].
 func (s *Store) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
-	return call(ctx, s, "settle", func() ([]pawl.Ref, error) { return s.settle(ctx, outcomes) })
+	return call(ctx, s, "settle", again(func(repeat bool) ([]pawl.Ref, error) {
+		if repeat {
+			outcomes = repeated(outcomes)
+		}
+		return s.settle(ctx, outcomes)
+	}))
 }
 
 // Claim implements [pawl.Storage].
@@ -200,7 +242,12 @@ func (s *Store) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, e
 
 // Cycle implements [pawl.Cycler].
 func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
-	c, err := call(ctx, s, "claim", func() (*cycle, error) { return s.cycle(ctx, outcomes, spec) })
+	c, err := call(ctx, s, "claim", again(func(repeat bool) (*cycle, error) {
+		if repeat {
+			outcomes, spec.Repeat = repeated(outcomes), true
+		}
+		return s.cycle(ctx, outcomes, spec)
+	}))
 	if err != nil {
 		return nil, pawl.Claimed{}, err
 	}

@@ -64,7 +64,7 @@ const (
 
 // scripts are all scripts of a Store.
 type scripts struct {
-	enqueue, cycle, extend, sweep, change, get, list, count, configure, forget, unregister *script
+	enqueue, cycle, extend, sweep, change, get, list, count, configure, divide, forget, unregister *script
 }
 
 func newScripts() *scripts {
@@ -80,6 +80,7 @@ func newScripts() *scripts {
 		list:       newScript("list", readOnly),
 		count:      newScript("count", readOnly),
 		configure:  newScript("configure", whenFull),
+		divide:     newScript("divide", whenFull),
 		forget:     newScript("forget", whenFull),
 		unregister: &script{plain, hex.EncodeToString(sum[:])},
 	}

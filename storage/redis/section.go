@@ -1,22 +1,22 @@
 package redis
 
-// A section is what a call has for one queue: the places of its items.
+// A section is what a call has for one tag: the places of its items.
 type section struct {
-	queue  string
+	tag    tag
 	places []int
 }
 
-// sections sorts n items by queue, in the order in which queues first come.
-func sections(n int, queueOf func(i int) string) []section {
+// sections sorts n items by tag, in the order in which tags first come.
+func sections(n int, tagOf func(i int) tag) []section {
 	var all []section
-	known := make(map[string]int, 1)
+	known := make(map[tag]int, 1)
 	for i := range n {
-		queue := queueOf(i)
-		at, ok := known[queue]
+		t := tagOf(i)
+		at, ok := known[t]
 		if !ok {
 			at = len(all)
-			known[queue] = at
-			all = append(all, section{queue: queue})
+			known[t] = at
+			all = append(all, section{tag: t})
 		}
 		all[at].places = append(all[at].places, i)
 	}
@@ -37,11 +37,11 @@ func calls[T any](s *Store, all []T) [][]T {
 }
 
 func (s *Store) keys(all []section) []string {
-	queues := make([]string, len(all))
+	tags := make([]tag, len(all))
 	for i := range all {
-		queues[i] = all[i].queue
+		tags[i] = all[i].tag
 	}
-	return s.names.queues(queues)
+	return s.names.queues(tags)
 }
 
 // begin begins the argument of a script: an object with n fields besides those

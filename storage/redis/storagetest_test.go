@@ -87,6 +87,14 @@ func (a alarm) Handle(_ context.Context, r slog.Record) error {
 // TestClusterStorage runs the contract on a cluster, where an Enqueue is atomic
 // for each queue only.
 func TestClusterStorage(t *testing.T) {
+	h := harness(storageCluster(t))
+	h.PartialEnqueue = true
+	storagetest.Run(t, h)
+}
+
+// storageCluster starts a cluster and connects to it.
+func storageCluster(t *testing.T) *client.ClusterClient {
+	t.Helper()
 	// A node that is busy with 64 MiB must not pass for one that has failed.
 	server := testserver.NewRedisCluster(t, &testserver.RedisOptions{
 		Fsync: "off", Settings: map[string]string{"cluster-node-timeout": "60000"},
@@ -97,7 +105,5 @@ func TestClusterStorage(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	h := harness(c)
-	h.PartialEnqueue = true
-	storagetest.Run(t, h)
+	return c
 }

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -18,7 +20,8 @@ type sweep struct {
 	s     *Store
 	spec  pawl.SweepSpec
 	swept pawl.Swept
-	empty []string // queues that hold nothing
+	most  map[tag]int64 // buried jobs that shards keep
+	empty []tag         // that hold nothing
 }
 
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
@@ -27,23 +30,61 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 		return pawl.Swept{}, err
 	}
 	w := &sweep{s: s, spec: spec}
-	for some := range slices.Chunk(slices.Sorted(maps.Keys(tokens)), queuesPerSweep) {
-		for _, queues := range calls(s, some) {
-			if err := w.run(ctx, queues); err != nil {
+	var tags []tag
+	for _, name := range slices.Sorted(maps.Keys(tokens)) {
+		tags = append(tags, tag(name))
+	}
+	if err := w.share(ctx, tags); err != nil {
+		return w.swept, err
+	}
+	for some := range slices.Chunk(tags, queuesPerSweep) {
+		for _, these := range calls(s, some) {
+			if err := w.run(ctx, these); err != nil {
 				return w.swept, err
 			}
 		}
 	}
-	for _, queue := range w.empty {
-		if err := s.forget(ctx, queue, tokens[queue]); err != nil {
+	for _, t := range w.empty {
+		if err := s.forget(ctx, t, tokens[string(t)]); err != nil {
 			return w.swept, err
 		}
 	}
 	return w.swept, nil
 }
 
-func (w *sweep) run(ctx context.Context, queues []string) error {
-	reply, err := w.s.run(ctx, w.s.scripts.sweep, w.s.names.queues(queues), []byte(*w.message(len(queues))))
+// share divides MaxBuried among the shards of a queue by how many buried jobs each
+// has, so that together they keep that many, and up to one a shard more.
+func (w *sweep) share(ctx context.Context, tags []tag) error {
+	w.most = make(map[tag]int64)
+	if w.spec.MaxBuried == 0 {
+		return nil
+	}
+	divided := slices.DeleteFunc(slices.Clone(tags), func(t tag) bool { return t.queue() == string(t) })
+	if len(divided) == 0 {
+		return nil
+	}
+	cards := make([]*redis.IntCmd, len(divided))
+	if _, err := w.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, t := range divided {
+			cards[i] = p.ZCard(ctx, w.s.names.key(t, buriedSuffix))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	total := make(map[string]int64)
+	for i, t := range divided {
+		total[t.queue()] += cards[i].Val()
+	}
+	for i, t := range divided {
+		n, all := cards[i].Val(), max(total[t.queue()], 1)
+		w.most[t] = max(1, (int64(w.spec.MaxBuried)*n+all-1)/all)
+	}
+	return nil
+}
+
+func (w *sweep) run(ctx context.Context, tags []tag) error {
+	reply, err := w.s.run(ctx, w.s.scripts.sweep, w.s.names.queues(tags), []byte(*w.message(tags)))
 	if err != nil {
 		return err
 	}
@@ -56,33 +97,41 @@ func (w *sweep) run(ctx context.Context, queues []string) error {
 	if next := time.Duration(number(l[5])) * time.Microsecond; next > 0 && (w.swept.NextDue == 0 || next < w.swept.NextDue) {
 		w.swept.NextDue = next
 	}
-	if w.swept.Rescued, err = appendRefs(w.swept.Rescued, queues, l[6]); err != nil {
+	if w.swept.Rescued, err = appendRefs(w.swept.Rescued, tags, l[6]); err != nil {
 		return err
 	}
-	if w.swept.Buried, err = appendRefs(w.swept.Buried, queues, l[7]); err != nil {
+	if w.swept.Buried, err = appendRefs(w.swept.Buried, tags, l[7]); err != nil {
 		return err
 	}
 	if n := number(l[9]); n > 0 {
 		w.s.log.WarnContext(ctx, "pawl/redis: put right what something else than pawl has damaged", "records", n)
 	}
-	empty, err := items(l[8], len(queues))
+	empty, err := items(l[8], len(tags))
 	if err != nil {
 		return err
 	}
-	for i, queue := range queues {
+	for i, t := range tags {
 		if number(empty[i]) == 1 {
-			w.empty = append(w.empty, queue)
+			w.empty = append(w.empty, t)
 		}
 	}
 	return nil
 }
 
-func (w *sweep) message(queues int) *message {
+func (w *sweep) message(tags []tag) *message {
 	m := w.s.begin(6)
-	m.field("queues", int64(queues))
+	m.field("queues", int64(len(tags)))
 	m.field("limit", int64(w.spec.Limit))
 	m.field("retention", microseconds(w.spec.BuriedRetention))
-	m.field("most", int64(w.spec.MaxBuried))
+	m.string("most")
+	m.array(len(tags))
+	for _, t := range tags {
+		most, ok := w.most[t]
+		if !ok {
+			most = int64(w.spec.MaxBuried)
+		}
+		m.int(most)
+	}
 	m.string("seed")
 	m.float(rand.Float64())
 	m.string("before")
@@ -94,8 +143,8 @@ func (w *sweep) message(queues int) *message {
 	return m
 }
 
-// appendRefs reads claims, each as the number of its queue, ID and fence.
-func appendRefs(refs []pawl.Ref, queues []string, reply any) ([]pawl.Ref, error) {
+// appendRefs reads claims, each as the number of its tag, ID and fence.
+func appendRefs(refs []pawl.Ref, tags []tag, reply any) ([]pawl.Ref, error) {
 	l, err := items(reply, 0)
 	if err != nil {
 		return nil, err
@@ -107,21 +156,22 @@ func appendRefs(refs []pawl.Ref, queues []string, reply any) ([]pawl.Ref, error)
 		}
 		id, err := parseID(e[1])
 		n := int(number(e[0])) - 1
-		if err != nil || n < 0 || n >= len(queues) {
+		if err != nil || n < 0 || n >= len(tags) {
 			return nil, errReply
 		}
-		refs = append(refs, pawl.Ref{Queue: queues[n], ID: id, Fence: number(e[2])})
+		queue, locator := tags[n].split()
+		refs = append(refs, pawl.Ref{Queue: queue, ID: id, Fence: number(e[2]), Locator: locator})
 	}
 	return refs, nil
 }
 
-// forget takes a queue that holds nothing from the register, unless somebody has
+// forget takes a tag that holds nothing from the register, unless somebody has
 // entered it anew since its token was read.
-func (s *Store) forget(ctx context.Context, queue, token string) error {
-	gone, err := s.run(ctx, s.scripts.forget, s.names.queue(nil, queue), []byte(*s.begin(0)))
+func (s *Store) forget(ctx context.Context, t tag, token string) error {
+	gone, err := s.run(ctx, s.scripts.forget, s.names.queue(nil, t), []byte(*s.begin(0)))
 	if err != nil || number(gone) == 0 {
 		return err
 	}
-	_, err = s.run(ctx, s.scripts.unregister, []string{s.names.register}, queue, token)
+	_, err = s.run(ctx, s.scripts.unregister, []string{s.names.register}, string(t), token)
 	return err
 }

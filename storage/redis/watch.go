@@ -186,33 +186,41 @@ func (w *watchers) receive(msg any) {
 			w.send(pawl.Event{Kind: pawl.EventReady}) // for what was missed
 		}
 	case *redis.Message:
-		w.send(parseMessage(m.Payload))
+		e, from := parseMessage(m.Payload)
+		w.s.shards.heard(from)
+		w.send(e)
 	}
 }
 
-// parseMessage reads what lua/lib.lua publishes: a letter and a number, the queue,
-// and the ID of a claim that ended. What it can't read counts as something that
-// happened somewhere.
-func parseMessage(message string) pawl.Event {
+// parseMessage reads what lua/lib.lua publishes: a letter and a number, the tag, and
+// the ID of a claim that ended. It also returns the tag if jobs are ready there. What
+// it can't read counts as something that happened somewhere.
+func parseMessage(message string) (e pawl.Event, ready tag) {
 	anything := pawl.Event{Kind: pawl.EventReady}
 	head, rest, ok := strings.Cut(message, " ")
 	if !ok || head == "" {
-		return anything
+		return anything, ""
 	}
 	n, err := strconv.ParseInt(head[1:], 10, 64)
 	if err != nil || n < 0 {
-		return anything
+		return anything, ""
 	}
+	name, id, _ := strings.Cut(rest, " ")
+	queue, locator := tag(name).split()
 	switch head[0] {
 	case 'R':
-		return pawl.Event{Kind: pawl.EventReady, Queue: rest, In: toDuration(n)}
+		e = pawl.Event{Kind: pawl.EventReady, Queue: queue, In: toDuration(n)}
+		if n == 0 {
+			ready = tag(name)
+		}
+		return e, ready
 	case 'P':
-		return pawl.Event{Kind: pawl.EventPaused, Queue: rest}
+		return pawl.Event{Kind: pawl.EventPaused, Queue: queue}, ""
 	case 'E':
-		queue, id, _ := strings.Cut(rest, " ")
 		if id, err := parseID(id); err == nil {
-			return pawl.Event{Kind: pawl.EventEnded, Queue: queue, Ref: pawl.Ref{Queue: queue, ID: id, Fence: n}}
+			ref := pawl.Ref{Queue: queue, ID: id, Fence: n, Locator: locator}
+			return pawl.Event{Kind: pawl.EventEnded, Queue: queue, Ref: ref}, ""
 		}
 	}
-	return anything
+	return anything, ""
 }

@@ -189,17 +189,23 @@ end
 for n, section in ipairs(args.queues) do
 	local q = open(n - 1)
 	q.n, queues[n] = n, q
-	if #section.outcomes > 0 then settle(q, section.outcomes) end
+end
+for n, section in ipairs(args.queues) do
+	if #section.outcomes > 0 then settle(queues[n], section.outcomes) end
 end
 
 if args.how == AGAIN or args.how == ONLYAGAIN then
 	for _, q in ipairs(queues) do again(q) end
 end
+-- Shards of one queue share what is asked of it. 0 is asked of what is only settled.
+local asks = args.asks
+asks[0] = 0
 local left, nextdue, unready = args.max, 0, 0
 if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 	for n, section in ipairs(args.queues) do
 		local q = queues[n]
-		if section.max > 0 and not q.paused then
+		local ask = section.ask
+		if asks[ask] > 0 and not q.paused then
 			local expired = expire(q, STEP)
 			local count = 0
 			repeat
@@ -210,8 +216,8 @@ if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 				unready = 1
 				break
 			end
-			local more = claim(q, math.min(section.max, left))
-			left = left - q.got
+			local more = claim(q, math.min(asks[ask], left))
+			left, asks[ask] = left - q.got, asks[ask] - q.got
 			flush(q)
 			if more then
 				unready = 1
@@ -223,7 +229,7 @@ if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 		end
 	end
 	for n, section in ipairs(args.queues) do
-		if section.max > 0 and unready == 0 then room(queues[n], math.min(left, section.max - (queues[n].got or 0))) end
+		if section.ask > 0 and unready == 0 then room(queues[n], math.min(left, asks[section.ask])) end
 	end
 end
 for _, q in ipairs(queues) do

@@ -7,7 +7,7 @@ local ID, P, DELAY, AT, RET, ATT, RES, OWN, BEF, KEY, MODE, WIN, DUP, DEPTH, FUL
 local REPLACE, DROP = 1, 1
 local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
 
-local queues, receipts, unknown = {}, {}, {}
+local queues, receipts, unknown, wholes = {}, {}, {}, {}
 for n, section in ipairs(args.queues) do
 	queues[n] = open(n - 1)
 	if not queues[n].known then
@@ -15,8 +15,13 @@ for n, section in ipairs(args.queues) do
 		hput(queues[n], INFO, 'known', 1)
 	end
 	if section.bounded == 1 then
-		queues[n].depth = call('ZCARD', queues[n].k[READY]) + call('ZCARD', queues[n].k[LATER])
-		queues[n].log = {}
+		local q = queues[n]
+		-- Shards of one queue share its depth, of which some may lie elsewhere.
+		q.all = wholes[section.queue] or {depth = 0}
+		wholes[section.queue] = q.all
+		q.all.depth = q.all.depth + section.elsewhere + call('ZCARD', q.k[READY]) + call('ZCARD', q.k[LATER])
+		q.all[#q.all + 1] = q
+		q.log = {}
 	end
 end
 if #unknown > 0 then return {'unknown', unknown} end
@@ -73,18 +78,37 @@ local function replace(q, id, r, req)
 	link(q, id, r)
 end
 
--- drop cancels the waiting job that gives way.
-local function drop(q)
+-- least returns the waiting job of a queue that would give way, and how it compares
+-- with those of other shards: the least goes.
+local function least(q)
 	flush(q)
-	local last, id = call('ZREVRANGE', q.k[READY], 0, 0, 'WITHSCORES'), nil
+	local last = call('ZREVRANGE', q.k[READY], 0, 0, 'WITHSCORES')
 	if #last > 0 then
-		id = idofready(call('ZRANGEBYSCORE', q.k[READY], last[2], last[2], 'LIMIT', 0, 1)[1])
-	else
-		id = idoflater(call('ZRANGE', q.k[LATER], 0, 0)[1])
+		local member = call('ZRANGEBYSCORE', q.k[READY], last[2], last[2], 'LIMIT', 0, 1)[1]
+		return idofready(member), -tonumber(last[2]), (struct.unpack('>I7', member))
 	end
+	last = call('ZRANGE', q.k[LATER], 0, 0, 'WITHSCORES')
+	if #last > 0 then return idoflater(last[1]), 5000, tonumber(last[2]) end
+end
+
+-- drop cancels the waiting job that gives way. There is none only if all that the
+-- depth counts is on other nodes.
+local function drop(all)
+	local q, id, rank, at
+	for _, p in ipairs(all) do
+		local i, x, y = least(p)
+		if i and (not id or x < rank or x == rank and y < at) then q, id, rank, at = p, i, x, y end
+	end
+	if not id then return end
 	local r = get(q, id)
 	unlink(q, id, r)
 	finish(q, id, r, sCANCELED, wDROPPED)
+end
+
+local function waiting(all)
+	local n = all.depth
+	for _, q in ipairs(all) do n = n + q.waiting end
+	return n
 end
 
 -- enqueue deals with one request. It returns false if the queue is full.
@@ -99,9 +123,9 @@ local function enqueue(q, req)
 			return REPLACED, who
 		end
 	end
-	if req[DEPTH] > 0 and q.depth + q.waiting >= req[DEPTH] then
+	if req[DEPTH] > 0 and waiting(q.all) >= req[DEPTH] then
 		if req[FULL] ~= DROP then return false end
-		drop(q)
+		drop(q.all)
 		load(q, {id})
 	end
 	store(q, req)
@@ -142,7 +166,7 @@ for n, section in ipairs(args.queues) do
 		if q.rec[req[ID]] == nil then load(q, {req[ID]}) end
 		local status, id = enqueue(q, req)
 		if not status then
-			for m = n, 1, -1 do
+			for m = #queues, 1, -1 do
 				if queues[m].log then revert(queues[m]) end
 			end
 			return {'full', n, i}

@@ -30,5 +30,7 @@ local function extend(q, renewals)
 	for token, at in pairs(first) do call('ZADD', q.k[LEASE], 'XX', 'LT', at, token) end
 end
 
-for n, section in ipairs(args.queues) do extend(open(n - 1), section.renewals) end
+local queues = {}
+for n in ipairs(args.queues) do queues[n] = open(n - 1) end
+for n, section in ipairs(args.queues) do extend(queues[n], section.renewals) end
 return lost

@@ -35,13 +35,22 @@ end
 
 local now = args.now > 0 and args.now or realtime()
 
+-- whole lets open return a queue although it was divided. Only its jobs are
+-- elsewhere: sweeps still forget it.
+local whole = false
+
+-- open begins the work on a queue. All are opened before anything is written.
 local function open(n)
 	local k = {}
 	for i = 1, NKEYS do k[i] = KEYS[n * NKEYS + i] end
-	local info = call('HMGET', k[INFO], 'seq', 'fence', 'paused', 'known')
+	local info = call('HMGET', k[INFO], 'seq', 'fence', 'paused', 'known', 'shards')
+	if info[5] and not whole then
+		error({err = 'PAWLSHARDS ' .. info[5] .. ' ' .. string.match(k[1], '{(.-)}')})
+	end
 	return {
 		k = k, rec = {}, dirty = {}, z = {}, h = {}, left = {}, retrying = 0, waiting = 0, fresh = 0, ended = {},
 		seq = tonumber(info[1] or 0), fence = tonumber(info[2] or 0), paused = info[3] == '1', known = info[4] == '1',
+		shards = tonumber(info[5]),
 	}
 end
 

@@ -99,9 +99,10 @@ local function note(at) if at then nextdue = math.min(nextdue or at, at) end end
 -- purgeburied deletes buried jobs that are too old or too many. Jobs behind some
 -- thousands that only their unique windows keep have to wait for these.
 local function purgeburied(q, max)
-	if args.retention == 0 and args.most == 0 then return 0 end
+	local most = args.most[q.n]
+	if args.retention == 0 and most == 0 then return 0 end
 	local n, done, at = call('ZCARD', q.k[BURIED]), 0, 0
-	local excess = args.most > 0 and n - args.most or 0
+	local excess = most > 0 and n - most or 0
 	while at < math.min(n, MAXBURIED) and done < max do
 		local ids = call('ZRANGE', q.k[BURIED], at, at + STEP - 1)
 		load(q, ids)
@@ -244,6 +245,7 @@ local function look(q)
 end
 
 local forget = {}
+whole = true
 for n = 1, args.queues do
 	local q = open(n - 1)
 	q.n = n

@@ -233,6 +233,9 @@ func TestShardsForgotten(t *testing.T) {
 	other := open(t, c, o)
 	mustEnqueue(t, other, requests(20, pawl.Request{})...)
 	wantStats(t, s, pawl.QueueStats{Ready: 20})
+	if _, err := redis.New(t.Context(), c, dividing(s, 2)); !errors.Is(err, redis.ErrShards) {
+		t.Errorf("with another number of shards the error is %v", err)
+	}
 }
 
 // TestListShards reads pages of jobs that are spread.

@@ -1,0 +1,326 @@
+package mysql
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// maxPromoted bounds the due jobs that a Claim makes ready first. Only if more
+// of a queue have become due since the last one, jobs may come out of order.
+const maxPromoted = 10_000
+
+// claim looks first without a lock, so that a claim that finds nothing is one
+// statement that reads.
+func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
+	if !spec.Repeat {
+		var found bool
+		err := s.alone(ctx, func(b *batch) error {
+			l, err := b.look(spec.Queues)
+			if err == nil {
+				found, c = l.any(), pawl.Claimed{NextDue: l.nextDue()}
+			}
+			return err
+		})
+		if err != nil || !found {
+			return c, err
+		}
+	}
+	err = s.inTx(ctx, func(b *batch) (err error) {
+		c, err = b.claim(spec)
+		return err
+	})
+	if err != nil {
+		return pawl.Claimed{}, err
+	}
+	return c, nil
+}
+
+func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
+	if spec.Repeat {
+		if c.Jobs, err = b.claimedBy(spec); len(c.Jobs) > 0 || err != nil {
+			return c, err
+		}
+	}
+	l, err := b.look(spec.Queues)
+	if err != nil {
+		return c, err
+	}
+	if l.late {
+		if _, err := b.expire(pawl.MaxStep); err != nil {
+			return c, err
+		}
+	}
+	promoted := 0
+	for i, ask := range spec.Queues {
+		n := min(ask.Max, spec.Max-len(c.Jobs))
+		if n <= 0 || l.queues[i].paused {
+			continue
+		}
+		if l.queues[i].isDue(b.now) {
+			some, err := b.promote(ask.Queue, max(maxPromoted-promoted, pawl.MaxStep))
+			if err != nil {
+				return c, err
+			}
+			promoted += some
+		} else if !l.queues[i].ready {
+			continue
+		}
+		jobs, err := b.claimQueue(ask.Queue, n, spec)
+		if err != nil {
+			return c, err
+		}
+		c.Jobs = append(c.Jobs, jobs...)
+	}
+	if len(c.Jobs) < spec.Max {
+		if promoted > 0 {
+			l, err = b.look(spec.Queues)
+		}
+		c.NextDue = l.nextDue()
+	}
+	return c, err
+}
+
+// outlook is what a claim can expect.
+type outlook struct {
+	now    int64
+	late   bool // a ready job is to be expired
+	queues []prospect
+}
+
+type prospect struct {
+	paused, ready bool
+	scheduled     int64 // when the first scheduled job is due; 0 if there is none
+}
+
+func (p *prospect) isDue(now int64) bool { return p.scheduled != 0 && p.scheduled <= now }
+
+func (l *outlook) any() bool {
+	return slices.ContainsFunc(l.queues, func(p prospect) bool { return !p.paused && (p.ready || p.isDue(l.now)) })
+}
+
+// nextDue is how long until the first scheduled job of queues that are not
+// paused is due, at least a microsecond; 0 if none is known.
+func (l *outlook) nextDue() time.Duration {
+	var next int64
+	for _, p := range l.queues {
+		if !p.paused {
+			next = sooner(next, p.scheduled)
+		}
+	}
+	return until(next, l.now)
+}
+
+// until is how long it is to a time, at least a microsecond; 0 if it is none.
+func until(at, now int64) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return time.Duration(max(at-now, 1)) * time.Microsecond
+}
+
+// look reads, for each queue, the first rows of its parts of the index place.
+func (b *batch) look(asks []pawl.QueueAsk) (*outlook, error) {
+	t := b.sql("")
+	for i, ask := range asks {
+		if i > 0 {
+			t.add(" UNION ALL ")
+		}
+		b.time(t.add("SELECT ").num(int64(i)).add(" AS n, "))
+		t.add(", EXISTS (SELECT 1 FROM pawl_queue WHERE name = ").name(ask.Queue).add(" AND paused = 1)")
+		t.add(", EXISTS (SELECT 1 FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(ask.Queue).add(" AND state = 2)")
+		t.add(", (SELECT moment FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(ask.Queue)
+		t.add(" AND state = 1 AND urgency = 0 ORDER BY moment LIMIT 1)")
+		b.time(t.add(", EXISTS (SELECT 1 FROM pawl_job FORCE INDEX (wake) WHERE state = 2 AND wake_at <= ")).add(")")
+	}
+	l := &outlook{queues: make([]prospect, len(asks))}
+	seen := 0
+	err := b.each(t, func(row scanner) error {
+		var (
+			i         int
+			p         prospect
+			scheduled sql.NullInt64
+		)
+		if err := row.Scan(&i, &l.now, &p.paused, &p.ready, &scheduled, &l.late); err != nil {
+			return err
+		}
+		p.scheduled = scheduled.Int64
+		l.queues[i] = p
+		seen++
+		return nil
+	})
+	if err == nil && seen < len(asks) {
+		err = errNoRow
+	}
+	b.now = l.now
+	return l, err
+}
+
+// promote makes due scheduled jobs of a queue ready, in steps.
+func (b *batch) promote(queue string, limit int) (promoted int, err error) {
+	for promoted < limit {
+		n := min(limit-promoted, pawl.MaxStep)
+		t := b.sql("SELECT seq FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+		t.add(" AND state = 1 AND urgency = 0 AND moment <= ").num(b.now).add(" AND (start_before = 0 OR start_before > ").num(b.now)
+		seqs, err := column[int64](b, b.forUpdate(t.add(") ORDER BY moment, seq LIMIT ").num(int64(n))))
+		if err != nil {
+			return promoted, err
+		}
+		if err := b.makeReady(seqs); err != nil {
+			return promoted, err
+		}
+		promoted += len(seqs)
+		if len(seqs) < n {
+			break
+		}
+	}
+	return promoted, nil
+}
+
+// makeReady promotes rows that are locked.
+func (b *batch) makeReady(seqs []int64) error {
+	if len(seqs) == 0 {
+		return nil
+	}
+	slices.Sort(seqs)
+	t := b.sql("UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 2, urgency = priority, retrying = 0," +
+		" wake_at = NULLIF(start_before, 0) WHERE seq IN (").nums(seqs).add(")")
+	_, err := b.exec(t)
+	return err
+}
+
+// claimQueue claims up to n jobs of a queue: it locks what nobody else has
+// locked, in claim order, draws a fence and updates the rows.
+func (b *batch) claimQueue(queue string, n int, spec pawl.ClaimSpec) ([]*pawl.Job, error) {
+	t := b.sql("SELECT " + recordColumns + ", payload FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+	t.add(" AND state = 2 AND (start_before = 0 OR start_before > ").num(b.now)
+	t.add(") ORDER BY urgency, moment, seq LIMIT ").num(int64(n))
+	found, err := b.withPayloads(b.forUpdate(t))
+	if len(found) == 0 || err != nil {
+		return nil, err
+	}
+	res, err := b.result(b.sql("INSERT INTO pawl_fence VALUES (NULL)"))
+	if err != nil {
+		return nil, err
+	}
+	fence, err := res.LastInsertId()
+	if err != nil {
+		return nil, err
+	}
+	if err := b.take(found, fence, spec); err != nil {
+		return nil, err
+	}
+	jobs := make([]*pawl.Job, len(found))
+	for i, r := range found {
+		jobs[i] = r.job()
+		jobs[i].Payload = r.payload
+	}
+	return jobs, nil
+}
+
+// withPayloads loads records whose payload follows recordColumns.
+func (b *batch) withPayloads(t *text) (found []*record, err error) {
+	apart := make(map[pawl.ID]*record)
+	err = b.each(t, func(row scanner) error {
+		r := new(record)
+		found = append(found, r)
+		err := r.scan(row, &r.payload)
+		if r.apart&payloadPart != 0 {
+			apart[r.id] = r
+		}
+		return err
+	})
+	if len(apart) == 0 || err != nil {
+		return found, err
+	}
+	ids := (&jobs{}).missing(idSet(apart))
+	for part := range slices.Chunk(ids, pawl.MaxStep) {
+		t := b.sql("SELECT id, data FROM pawl_blob FORCE INDEX (PRIMARY) WHERE part = 1 AND id IN (").ids(part).add(")")
+		err := b.each(t, func(row scanner) error {
+			var id sql.RawBytes
+			var data []byte
+			err := row.Scan(&id, &data)
+			if r := apart[pawl.ID(id)]; r != nil {
+				r.payload = data
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+func idSet(of map[pawl.ID]*record) map[pawl.ID]struct{} {
+	ids := make(map[pawl.ID]struct{}, len(of))
+	for id := range of {
+		ids[id] = struct{}{}
+	}
+	return ids
+}
+
+// take makes locked rows running, in the table and in memory.
+func (b *batch) take(found []*record, fence int64, spec pawl.ClaimSpec) error {
+	lease := microseconds(spec.Lease)
+	t := b.sql("UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 3, urgency = 0, moment = ").num(b.now)
+	t.add(", claimed_at = ").num(b.now).add(", started_at = IF(started_at > 0, started_at, ").num(b.now)
+	t.add("), wake_at = IF(lease > 0, lease, ").num(lease).add(") + ").num(b.now)
+	t.add(", fence = ").num(fence).add(", token = ").num(spec.Token).add(", worker = ").bytes([]byte(spec.Worker))
+	t.add(", attempt = attempt + 1, reason = '', progress = NULL, held = IF(umode = 1, 0, held)")
+	if _, err := b.exec(t.add(" WHERE seq IN (").nums(seqsOf(found)).add(")")); err != nil {
+		return err
+	}
+	for _, r := range found {
+		if r.umode == pawl.UniqueUntilClaimed {
+			r.giveUpKey()
+		}
+		r.place(pawl.Running, b.now)
+		r.claimedAt, r.wakeAt = b.now, b.now+cmp.Or(r.lease, lease)
+		r.startedAt = cmp.Or(r.startedAt, b.now)
+		r.fence, r.token, r.worker = fence, spec.Token, []byte(spec.Worker)
+		r.attempt, r.reason, r.progress = r.attempt+1, "", nil
+	}
+	return b.dropKeys(found)
+}
+
+// claimedBy returns the jobs that an earlier claim with the token has made
+// running.
+func (b *batch) claimedBy(spec pawl.ClaimSpec) (all []*pawl.Job, err error) {
+	for _, ask := range spec.Queues {
+		t := b.sql("SELECT " + recordColumns + ", payload FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(ask.Queue)
+		t.add(" AND state = 3 AND token = ").num(spec.Token).add(" ORDER BY priority, run_at, seq LIMIT ").num(pawl.MaxStep)
+		found, err := b.withPayloads(t)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range found {
+			j := r.job()
+			j.Payload = r.payload
+			all = append(all, j)
+		}
+	}
+	return all, nil
+}
+
+// expire ends waiting jobs whose StartBefore has come.
+func (b *batch) expire(limit int) (expired int, err error) {
+	var all []*record
+	for _, state := range []pawl.State{pawl.Scheduled, pawl.Ready} {
+		t := b.locking("SELECT "+recordColumns, "wake").add("state = ").num(int64(state)).add(" AND wake_at <= ").num(b.now)
+		t.add(" AND start_before > 0 AND start_before <= ").num(b.now).add(" ORDER BY wake_at LIMIT ").num(int64(limit - len(all)))
+		found, err := b.lock(b.forUpdate(t))
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, found...)
+	}
+	for _, r := range all {
+		r.finish(pawl.Canceled, pawl.ReasonExpired, b.now)
+	}
+	return len(all), b.flush(all)
+}

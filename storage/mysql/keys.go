@@ -1,0 +1,82 @@
+package mysql
+
+import (
+	"cmp"
+	"database/sql"
+	"slices"
+
+	"github.com/pawlq/pawl"
+)
+
+// holders loads the jobs that hold keys. With lock, others can't change them nor
+// take their keys until the transaction ends.
+//
+// Who locks a job and its key takes the job first, as a settle does.
+func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
+	held, err := b.held(keys, false)
+	if len(held) == 0 || err != nil {
+		return nil, err
+	}
+	ids := make([]pawl.ID, 0, len(held))
+	for _, id := range held {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, compareIDs)
+	t := b.sql("SELECT " + recordColumns + " FROM pawl_job FORCE INDEX (by_id) WHERE id IN (").ids(ids).add(") ORDER BY id")
+	if lock {
+		t.add(" FOR UPDATE")
+	} else if b.latest {
+		t.add(" LOCK IN SHARE MODE") // what is committed, not what an old snapshot holds
+	}
+	found, err := b.records(t)
+	if err != nil {
+		return nil, err
+	}
+	if lock {
+		if held, err = b.held(keys, true); err != nil {
+			return nil, err
+		}
+	}
+	all := make(map[string]*record, len(found))
+	for _, r := range found {
+		all[r.key()] = r
+	}
+	for key, id := range held {
+		if r := all[key]; r == nil || r.id != id {
+			return nil, errAgain // it has moved meanwhile
+		}
+	}
+	return all, nil
+}
+
+// held reads who holds keys.
+func (b *batch) held(keys []string, lock bool) (map[string]pawl.ID, error) {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	t := b.sql("SELECT k, id FROM pawl_key FORCE INDEX (PRIMARY) WHERE k IN (").keys(slices.Compact(keys)).add(") ORDER BY k")
+	if lock {
+		t.add(" FOR UPDATE")
+	} else if b.latest {
+		t.add(" LOCK IN SHARE MODE")
+	}
+	all := make(map[string]pawl.ID)
+	err := b.each(t, func(row scanner) error {
+		var k string
+		var id sql.RawBytes
+		err := row.Scan(&k, &id)
+		if err == nil {
+			all[k] = pawl.ID(id)
+		}
+		return err
+	})
+	return all, err
+}
+
+// insertKeys takes keys that nobody holds. It fails if somebody was faster.
+func (b *batch) insertKeys(records []*record) error {
+	records = slices.Clone(records)
+	slices.SortFunc(records, func(x, y *record) int { return cmp.Compare(x.key(), y.key()) })
+	return b.rows("INSERT INTO pawl_key (k, id) VALUES ", "", len(records), func(t *text, i int) {
+		t.add("(").bytes([]byte(records[i].key())).add(",").bytes(records[i].id[:]).add(")")
+	})
+}

@@ -1,0 +1,232 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+
+	"github.com/pawlq/pawl"
+)
+
+// Querier is what [Store.SQLTx] needs of a transaction: a *sql.Tx, or one of a
+// package built on database/sql.
+type Querier interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// scanner is a row.
+type scanner interface{ Scan(dest ...any) error }
+
+// batch is what one call does on one connection, mostly in a transaction.
+type batch struct {
+	ctx     context.Context
+	s       *Store
+	run     Querier
+	foreign bool  // in a caller's transaction, where it waits for locks
+	latest  bool  // reads what is committed, not what the snapshot of a caller's transaction holds
+	now     int64 // by the storage's clock; 0 until it is known
+	events  events
+}
+
+func (s *Store) newBatch(ctx context.Context, run Querier) *batch {
+	b := &batch{ctx: ctx, s: s, run: run}
+	if s.o.Clock != nil {
+		b.now = s.o.Clock().UnixMicro()
+	}
+	return b
+}
+
+// sql begins a statement.
+func (b *batch) sql(start string) *text {
+	return (&text{prefix: b.s.o.Prefix}).add(start)
+}
+
+func (b *batch) result(t *text) (sql.Result, error) {
+	return b.run.ExecContext(b.ctx, string(t.buf), t.args...)
+}
+
+func (b *batch) exec(t *text) (affected int64, err error) {
+	res, err := b.result(t)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// each calls f with each row.
+func (b *batch) each(t *text, f func(scanner) error) error {
+	rows, err := b.run.QueryContext(b.ctx, string(t.buf), t.args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// records loads the records that a query gives.
+func (b *batch) records(t *text) (found []*record, err error) {
+	err = b.each(t, func(row scanner) error {
+		r := new(record)
+		found = append(found, r)
+		return r.scan(row)
+	})
+	return found, err
+}
+
+// column returns the one column that a query gives.
+func column[T any](b *batch, t *text) (all []T, err error) {
+	err = b.each(t, func(row scanner) error {
+		var v T
+		err := row.Scan(&v)
+		all = append(all, v)
+		return err
+	})
+	return all, err
+}
+
+// number returns the one number that a query gives; 0 for NULL and for no row.
+func (b *batch) number(t *text) (int64, error) {
+	all, err := column[sql.NullInt64](b, t)
+	if err != nil || len(all) == 0 {
+		return 0, err
+	}
+	return all[0].Int64, nil
+}
+
+// serverNow is the server's time whatever the session's time zone is.
+const serverNow = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+// time appends the present time.
+func (b *batch) time(t *text) *text {
+	if b.now == 0 {
+		return t.add(serverNow)
+	}
+	return t.num(b.now)
+}
+
+// lookAtClock makes sure that the time is known.
+func (b *batch) lookAtClock() (err error) {
+	if b.now == 0 {
+		b.now, err = b.number(b.sql("SELECT " + serverNow))
+	}
+	return err
+}
+
+// alone runs f outside of a transaction: it is for one statement that writes, or
+// for several that read.
+func (s *Store) alone(ctx context.Context, f func(b *batch) error) error {
+	return retry(ctx, func() error { return s.onConn(ctx, func(c *sql.Conn) error { return f(s.newBatch(ctx, c)) }) })
+}
+
+// inTx runs f in a transaction of the Store's own, and again if that meets a
+// conflict. Each statement sees what others have committed before it, whatever
+// the server's default is. What f has learned goes with it if it is run again.
+func (s *Store) inTx(ctx context.Context, f func(b *batch) error) error {
+	return s.inTxAt(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f)
+}
+
+// reading runs f on the tables as they are at one moment.
+func (s *Store) reading(ctx context.Context, f func(b *batch) error) error {
+	return s.inTxAt(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, f)
+}
+
+func (s *Store) inTxAt(ctx context.Context, o *sql.TxOptions, f func(b *batch) error) error {
+	var events events
+	err := retry(ctx, func() error {
+		return s.onConn(ctx, func(c *sql.Conn) error {
+			tx, err := c.BeginTx(ctx, o)
+			if err != nil {
+				return err
+			}
+			b := s.newBatch(ctx, tx)
+			if err := f(b); err != nil {
+				_ = tx.Rollback() // nothing was committed, whatever it says
+				return err
+			}
+			if err := tx.Commit(); err != nil {
+				return &commitError{err}
+			}
+			events = b.events
+			return nil
+		})
+	})
+	if err == nil {
+		s.watch.publish(&events)
+	}
+	return err
+}
+
+// commitError is that of a commit. What became of it is not known, unless the
+// server has answered that it was undone.
+type commitError struct{ err error }
+
+func (e *commitError) Error() string { return "commit: " + e.err.Error() }
+
+func (e *commitError) Unwrap() error { return e.err }
+
+// onConn runs f on a connection of the pool, which is thrown away if it leads to
+// a server that takes no writes any more: another one may find the server that
+// does.
+func (s *Store) onConn(ctx context.Context, f func(c *sql.Conn) error) error {
+	c, err := s.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = f(c)
+	if isReadOnly(err) {
+		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return err
+}
+
+// closed is the error of calls after Close, or whose context is over.
+func (s *Store) open(ctx context.Context) error {
+	select {
+	case <-s.watch.gone:
+		return pawl.ErrClosed
+	default:
+		return ctx.Err()
+	}
+}
+
+// events are what a batch will have made true once it is committed.
+type events struct {
+	ready map[string]int64 // queue: in how many microseconds the first job becomes due
+	other []pawl.Event
+}
+
+// due notes that a job of the queue can be claimed at a time.
+func (b *batch) due(queue string, at int64) { b.events.dueIn(queue, max(0, at-b.now)) }
+
+// dueIn notes that a job of the queue can be claimed after some microseconds.
+func (e *events) dueIn(queue string, in int64) {
+	if old, ok := e.ready[queue]; ok && old <= in {
+		return
+	}
+	if e.ready == nil {
+		e.ready = make(map[string]int64)
+	}
+	e.ready[queue] = in
+}
+
+// ended notes that a claim was ended by someone other than its worker.
+func (e *events) ended(ref pawl.Ref) {
+	e.other = append(e.other, pawl.Event{Kind: pawl.EventEnded, Queue: ref.Queue, Ref: ref})
+}
+
+func (e *events) add(o *events) {
+	for queue, in := range o.ready {
+		e.dueIn(queue, in)
+	}
+	e.other = append(e.other, o.other...)
+}
+
+var errNoRow = errors.New("pawl/mysql: the server returned no row")

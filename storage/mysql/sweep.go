@@ -1,0 +1,241 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"math"
+	"time"
+
+	"github.com/pawlq/pawl"
+)
+
+// sweep does each sort of work in a transaction of its own, so that no locks are
+// kept longer than for one.
+func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, err error) {
+	for _, step := range []func(b *batch, spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error){
+		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepOver, (*batch).sweepBuried,
+		(*batch).sweepFences,
+	} {
+		var (
+			done pawl.Swept
+			full bool
+		)
+		err := s.inTx(ctx, func(b *batch) (err error) {
+			done = pawl.Swept{}
+			if err := b.lookAtClock(); err != nil {
+				return err
+			}
+			full, err = step(b, spec, &done)
+			return err
+		})
+		if err != nil {
+			return sw, err
+		}
+		sw.Promoted, sw.Expired, sw.Purged = sw.Promoted+done.Promoted, sw.Expired+done.Expired, sw.Purged+done.Purged
+		sw.Rescued, sw.Buried = append(sw.Rescued, done.Rescued...), append(sw.Buried, done.Buried...)
+		sw.More = sw.More || full
+	}
+	err = s.alone(ctx, func(b *batch) (err error) {
+		sw.NextDue, err = b.nextOfAll(spec)
+		return err
+	})
+	return sw, err
+}
+
+// overdue locks jobs of a state with which a sweep has to do.
+func (b *batch) overdue(state pawl.State, limit int) ([]*record, error) {
+	t := b.locking("SELECT "+recordColumns, "wake").add("state = ").num(int64(state)).add(" AND wake_at <= ").num(b.now)
+	return b.lock(b.forUpdate(t.add(" ORDER BY wake_at LIMIT ").num(int64(limit))))
+}
+
+// sweepScheduled promotes scheduled jobs, or ends them.
+func (b *batch) sweepScheduled(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	found, err := b.overdue(pawl.Scheduled, spec.Limit)
+	if err != nil {
+		return false, err
+	}
+	var due []int64
+	for _, r := range found {
+		switch {
+		case r.startBefore > 0 && r.startBefore <= b.now:
+			r.finish(pawl.Canceled, pawl.ReasonExpired, b.now)
+			sw.Expired++
+		default:
+			due = append(due, r.seq)
+			b.due(r.queue, b.now)
+		}
+	}
+	sw.Promoted = len(due)
+	if err := b.makeReady(due); err != nil {
+		return false, err
+	}
+	return len(found) == spec.Limit, b.flush(found)
+}
+
+// sweepLate ends ready jobs whose StartBefore has come.
+func (b *batch) sweepLate(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	found, err := b.overdue(pawl.Ready, spec.Limit)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range found {
+		r.finish(pawl.Canceled, pawl.ReasonExpired, b.now)
+	}
+	sw.Expired = len(found)
+	return len(found) == spec.Limit, b.flush(found)
+}
+
+// sweepLeases takes jobs back whose lease has expired.
+func (b *batch) sweepLeases(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	found, err := b.overdue(pawl.Running, spec.Limit)
+	if err != nil {
+		return false, err
+	}
+	for _, r := range found {
+		ref := r.ref()
+		if b.rescue(r) {
+			sw.Buried = append(sw.Buried, ref)
+		} else {
+			sw.Rescued = append(sw.Rescued, ref)
+		}
+		b.events.ended(ref)
+	}
+	return len(found) == spec.Limit, b.flush(found)
+}
+
+func (b *batch) rescue(r *record) (buried bool) {
+	r.fail(b.now, "lease expired", "")
+	r.attempt--
+	if r.rescued >= r.maxRescues {
+		r.finish(pawl.Buried, pawl.ReasonRescues, b.now)
+		return true
+	}
+	r.rescued++
+	r.count(func(c *pawl.Counts) { c.Rescues++ })
+	r.reason = string(pawl.ReasonRescue)
+	r.runAt = b.now + microseconds(pawl.RescueDelay(r.rescued))
+	r.wait(b.now)
+	b.due(r.queue, r.runAt)
+	return false
+}
+
+// sweepOver removes records whose retention is over.
+func (b *batch) sweepOver(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	for _, state := range []pawl.State{pawl.Completed, pawl.Canceled} {
+		limit := spec.Limit - sw.Purged
+		if limit == 0 {
+			break
+		}
+		found, err := b.overdue(state, limit)
+		if err != nil {
+			return false, err
+		}
+		if err := b.purge(found, sw); err != nil {
+			return false, err
+		}
+	}
+	return sw.Purged == spec.Limit, nil
+}
+
+func (b *batch) purge(found []*record, sw *pawl.Swept) error {
+	for _, r := range found {
+		r.remove()
+	}
+	sw.Purged += len(found)
+	return b.flush(found)
+}
+
+// sweepBuried removes buried jobs that are too old or too many.
+func (b *batch) sweepBuried(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	if spec.BuriedRetention <= 0 && spec.MaxBuried <= 0 {
+		return false, nil
+	}
+	for queue := ""; sw.Purged < spec.Limit; {
+		if queue, err = b.nextQueue(queue); queue == "" || err != nil {
+			return false, err
+		}
+		moment, seq, err := b.lastToGo(queue, spec)
+		if err != nil {
+			return false, err
+		}
+		if moment == 0 {
+			continue
+		}
+		t := b.locking("SELECT "+recordColumns, "place").add("queue = ").name(queue).add(" AND state = 5 AND urgency = 0")
+		t.add(" AND moment <= ").num(moment).add(" AND (moment < ").num(moment).add(" OR seq <= ").num(seq)
+		t.add(") AND (umode <> 2 OR ukey = '' OR moment + uwindow <= ").num(b.now)
+		found, err := b.lock(b.forUpdate(t.add(") ORDER BY moment, seq LIMIT ").num(int64(spec.Limit - sw.Purged))))
+		if err != nil {
+			return false, err
+		}
+		if err := b.purge(found, sw); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// lastToGo is the place of the last buried job of a queue that is to go; no
+// moment if none is.
+func (b *batch) lastToGo(queue string, spec pawl.SweepSpec) (moment, seq int64, err error) {
+	if spec.MaxBuried > 0 {
+		t := b.sql("SELECT moment, seq FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+		t.add(" AND state = 5 AND urgency = 0 ORDER BY moment DESC, seq DESC LIMIT 1 OFFSET ").num(int64(spec.MaxBuried))
+		if err := b.each(t, func(row scanner) error { return row.Scan(&moment, &seq) }); err != nil {
+			return 0, 0, err
+		}
+	}
+	if spec.BuriedRetention > 0 {
+		if before := b.now - microseconds(spec.BuriedRetention); before >= moment {
+			moment, seq = before, math.MaxInt64
+		}
+	}
+	return moment, seq, nil
+}
+
+// sweepFences removes rows that have done their work.
+func (b *batch) sweepFences(spec pawl.SweepSpec, _ *pawl.Swept) (full bool, err error) {
+	last, err := b.number(b.sql("SELECT MAX(n) FROM pawl_fence"))
+	if last == 0 || err != nil {
+		return false, err
+	}
+	_, err = b.exec(b.sql("DELETE FROM pawl_fence WHERE n <= ").num(last).add(" ORDER BY n LIMIT ").num(maxFences))
+	return false, err
+}
+
+// maxFences is how many claims a sweep cleans up after, some milliseconds of
+// work.
+const maxFences = 20_000
+
+// nextOfAll is how long until the next thing that Sweep does is due.
+func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
+	t := b.time(b.sql("SELECT "))
+	for _, state := range []string{"1", "2", "3", "4", "6"} {
+		t.add(", (SELECT MIN(wake_at) FROM pawl_job FORCE INDEX (wake) WHERE state = ").add(state).add(" AND wake_at IS NOT NULL)")
+	}
+	var next int64
+	err := b.each(t, func(row scanner) error {
+		var at [5]sql.NullInt64
+		err := row.Scan(&b.now, &at[0], &at[1], &at[2], &at[3], &at[4])
+		for _, a := range at {
+			next = sooner(next, a.Int64)
+		}
+		return err
+	})
+	if err != nil || spec.BuriedRetention <= 0 {
+		return until(next, b.now), err
+	}
+	for queue := ""; ; {
+		if queue, err = b.nextQueue(queue); queue == "" || err != nil {
+			return until(next, b.now), err
+		}
+		at, err := b.number(b.sql("SELECT MIN(moment) FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue).
+			add(" AND state = 5 AND urgency = 0"))
+		if err != nil {
+			return 0, err
+		}
+		if at > 0 {
+			next = sooner(next, at+microseconds(spec.BuriedRetention))
+		}
+	}
+}

@@ -1,0 +1,221 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pawlq/pawl"
+)
+
+// Tx returns a writer that works inside a transaction in the database of the
+// Store, see [Store.SQLTx].
+func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
+
+// SQLTx returns a writer whose Enqueue and Settle are part of a transaction in
+// the database of the Store: others see what it did when that is committed, and
+// nothing of it if that is rolled back. Workers of this process are told if the
+// transaction is that of [Store.InTx]; others find the jobs when they poll.
+//
+// A call that fails, also because its context has ended, leaves nothing behind
+// in the transaction, which can go on. If the server can't promise that, the
+// error wraps [pawl.ErrTxOver], and so does that of every later call: after a
+// deadlock, for which it rolls back the whole transaction; after a wait for a
+// lock that took too long; and when the connection is lost, as it is when a
+// context ends while a statement is under way. Nothing is retried then. Nor does
+// a call do anything if there is no transaction, because a statement of the
+// program has met a deadlock before.
+//
+// Settle waits for other open transactions that hold the job. A limit of depth
+// does not count what is not committed yet.
+//
+// The writer is for one goroutine at a time, as its transaction is.
+func (s *Store) SQLTx(x Querier) pawl.Writer {
+	w := &txWriter{s: s, run: x}
+	if _, ok := x.(*sql.DB); ok {
+		w.over = &pawl.InvalidError{Field: "Querier", Limit: "a transaction, not a pool"}
+	}
+	return w
+}
+
+// txWriter writes in a caller's transaction.
+type txWriter struct {
+	s   *Store
+	run Querier
+
+	mu     sync.Mutex
+	over   error
+	events events // of InTx
+}
+
+// Enqueue implements [pawl.Writer].
+func (t *txWriter) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if len(reqs) == 0 {
+		return nil, nil
+	}
+	e := newEnqueue(reqs)
+	if err := t.do(ctx, "enqueue in transaction", e.run); err != nil {
+		return nil, err
+	}
+	return e.receipts, nil
+}
+
+// Settle implements [pawl.Writer].
+func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	st := newSettlement(outcomes)
+	if err := t.do(ctx, "settle in transaction", st.run); err != nil {
+		return nil, err
+	}
+	return st.lost(), nil
+}
+
+// Of our savepoint.
+const (
+	savepointBegin = "SAVEPOINT pawl_call"
+	savepointUndo  = "ROLLBACK TO SAVEPOINT pawl_call"
+	savepointEnd   = "RELEASE SAVEPOINT pawl_call"
+)
+
+// do runs f in a savepoint of the transaction.
+func (t *txWriter) do(ctx context.Context, what string, f func(*batch) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.over != nil {
+		return t.over
+	}
+	select {
+	case <-t.s.watch.gone:
+		return pawl.ErrClosed
+	default:
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	events, err := t.try(ctx, f)
+	if err == nil {
+		t.events.add(events)
+		return nil
+	}
+	if ended := ctx.Err(); ended != nil {
+		err = withCause(ended, err)
+	}
+	if isEnd(err) {
+		t.over = fmt.Errorf("pawl/mysql: %s: %w: %w", what, pawl.ErrTxOver, err)
+		return t.over
+	}
+	return explain(what, err)
+}
+
+// try runs f, and once more if the snapshot of the transaction is older than
+// what others have committed.
+func (t *txWriter) try(ctx context.Context, f func(*batch) error) (*events, error) {
+	if err := t.begin(ctx); err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		b := t.s.newBatch(ctx, t.run)
+		b.foreign, b.latest = true, try > 1
+		err := f(b)
+		if err == nil {
+			err = t.exec(ctx, savepointEnd)
+			if err == nil {
+				return &b.events, nil
+			}
+			return nil, &undoError{err, err}
+		}
+		if endsTransaction(err) {
+			return nil, &undoError{err, err}
+		}
+		if undo := t.exec(context.WithoutCancel(ctx), savepointUndo); undo != nil {
+			return nil, &undoError{err, undo}
+		}
+		again := code(err) == codeDuplicate || errors.Is(err, errAgain)
+		if !again || try == maxTries || pause(ctx, min(try, 3)) != nil {
+			return nil, err
+		}
+	}
+}
+
+// begin makes a savepoint, and makes sure that there is one: outside of a
+// transaction the server says yes and makes none.
+func (t *txWriter) begin(ctx context.Context) error {
+	if err := t.exec(ctx, savepointBegin); err != nil {
+		return t.unlessOver(ctx, err)
+	}
+	if err := t.exec(ctx, savepointUndo); err != nil {
+		return t.unlessOver(ctx, err)
+	}
+	return nil
+}
+
+// unlessOver is the error of a statement that has changed nothing: if the
+// context ended before it was sent, the transaction is as it was.
+func (t *txWriter) unlessOver(ctx context.Context, err error) error {
+	if ctx.Err() != nil && t.exec(context.WithoutCancel(ctx), "DO 0") == nil {
+		return err
+	}
+	return &undoError{err, err}
+}
+
+func (t *txWriter) exec(ctx context.Context, statement string) error {
+	_, err := t.run.ExecContext(ctx, statement)
+	return err
+}
+
+// undoError says that the transaction is not what it should be, or is no more.
+type undoError struct{ err, undo error }
+
+func (e *undoError) Error() string {
+	if e.err == e.undo {
+		return e.err.Error()
+	}
+	return fmt.Sprint(errors.Join(e.err, e.undo))
+}
+
+func (e *undoError) Unwrap() []error { return []error{e.err, e.undo} }
+
+func isEnd(err error) bool {
+	var undo *undoError
+	return errors.As(err, &undo)
+}
+
+// endsTransaction reports whether the server has rolled a transaction back, or
+// one should not go on, after a statement that failed with err.
+func endsTransaction(err error) bool {
+	c := code(err)
+	return c == codeDeadlock || c == codeLockTimeout || isReadOnly(err) || isLost(err) || errors.Is(err, sql.ErrTxDone)
+}
+
+// InTx runs f in a transaction at the server's default isolation, commits it, and
+// wakes workers. If f fails, or panics, the transaction is rolled back, and InTx
+// returns the error as it is. f is not called twice.
+func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return explain("begin", err)
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	w := &txWriter{s: s, run: tx}
+	if err := f(tx, w); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		if ended := ctx.Err(); ended != nil {
+			err = withCause(ended, err)
+		}
+		if code(err) == codeDeadlock {
+			return fmt.Errorf("pawl/mysql: commit: %w: %w", pawl.ErrTxOver, err)
+		}
+		return explain("commit", err)
+	}
+	s.watch.publish(&w.events)
+	return nil
+}

@@ -16,6 +16,7 @@ type mixed struct {
 	holders map[string]*record
 	added   []*record // not yet stored
 	changed []*record
+	room    int            // the place of a request for which a job was dropped
 	waiting map[string]int // how many jobs wait, of queues that were counted
 	counted map[string]int // up to which number
 }
@@ -25,9 +26,9 @@ func (e *enqueue) runMixed(b *batch) error {
 	if err := e.lockQueues(b); err != nil {
 		return err
 	}
-	window := maxRows
+	window, room := maxRows, -1
 	for at := 0; at < len(e.reqs); {
-		m := &mixed{b: b, e: e, waiting: make(map[string]int), counted: make(map[string]int)}
+		m := &mixed{b: b, e: e, room: room, waiting: make(map[string]int), counted: make(map[string]int)}
 		end := min(len(e.reqs), at+window)
 		if err := m.load(e.reqs[at:end]); err != nil {
 			return err
@@ -50,7 +51,7 @@ func (e *enqueue) runMixed(b *batch) error {
 			if err := m.dropOldest(drop); err != nil {
 				return err
 			}
-			window = windowAfterDrop
+			window, room = windowAfterDrop, at
 		}
 	}
 	return nil
@@ -142,7 +143,7 @@ func (m *mixed) one(i int) (drop string, err error) {
 			return "", nil
 		}
 	}
-	if req.MaxDepth > 0 {
+	if req.MaxDepth > 0 && i != m.room {
 		full, err := m.full(req)
 		if err != nil {
 			return "", err

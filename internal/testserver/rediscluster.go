@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -242,6 +243,102 @@ func (c *RedisClusterServer) MasterOf(ctx context.Context, key string) (*RedisSe
 		}
 	}
 	return nil, fmt.Errorf("testserver: no node at %s", master.Options().Addr)
+}
+
+// Pair returns a node and the one that was its replica or master at the start.
+func (c *RedisClusterServer) Pair(s *RedisServer) []*RedisServer {
+	i := slices.Index(c.nodes, s)
+	return []*RedisServer{s, c.nodes[(i+clusterMasters)%len(c.nodes)]}
+}
+
+// MoveSlot moves the slot of a key to another master, as resharding does. It calls
+// between when the move has begun and no key has moved, and again when all have and
+// the move has not ended.
+func (c *RedisClusterServer) MoveSlot(ctx context.Context, key string, between func()) error {
+	from, err := c.MasterOf(ctx, key)
+	if err != nil {
+		return err
+	}
+	masters := c.nodes[:clusterMasters]
+	to := masters[(slices.Index(masters, from)+1)%len(masters)]
+	m := &slotMove{ctx: ctx, from: from.Client(nil), to: to.Client(nil), target: to}
+	defer func() { _ = errors.Join(m.from.Close(), m.to.Close()) }() // they have answered
+	if m.slot, err = m.from.ClusterKeySlot(ctx, key).Result(); err != nil {
+		return err
+	}
+	if err := m.begin(); err != nil {
+		return err
+	}
+	between()
+	if err := m.keys(); err != nil {
+		return err
+	}
+	between()
+	return m.end(masters)
+}
+
+// slotMove is a move of a slot between two masters.
+type slotMove struct {
+	ctx      context.Context
+	from, to *redis.Client
+	target   *RedisServer
+	slot     int64
+	id       string // of the target
+}
+
+func (m *slotMove) begin() (err error) {
+	if m.id, err = m.to.Do(m.ctx, "cluster", "myid").Text(); err != nil {
+		return err
+	}
+	source, err := m.from.Do(m.ctx, "cluster", "myid").Text()
+	if err != nil {
+		return err
+	}
+	if err := m.to.Do(m.ctx, "cluster", "setslot", m.slot, "importing", source).Err(); err != nil {
+		return err
+	}
+	return m.from.Do(m.ctx, "cluster", "setslot", m.slot, "migrating", m.id).Err()
+}
+
+// keys moves all keys of the slot.
+func (m *slotMove) keys() error {
+	host, port, err := net.SplitHostPort(m.target.addr)
+	if err != nil {
+		return err
+	}
+	for {
+		keys, err := m.from.ClusterGetKeysInSlot(m.ctx, int(m.slot), 100).Result()
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		args := []any{"migrate", host, port, "", 0, migrateTimeout, "keys"}
+		for _, key := range keys {
+			args = append(args, key)
+		}
+		if err := m.from.Do(m.ctx, args...).Err(); err != nil {
+			return err
+		}
+	}
+}
+
+// migrateTimeout is how many milliseconds a step of a move may take.
+const migrateTimeout = 30_000
+
+// end tells all masters who has the slot, the new owner first.
+func (m *slotMove) end(masters []*RedisServer) error {
+	tell := func(client *redis.Client) error {
+		return client.Do(m.ctx, "cluster", "setslot", m.slot, "node", m.id).Err()
+	}
+	if err := errors.Join(tell(m.to), tell(m.from)); err != nil {
+		return err
+	}
+	for _, s := range masters {
+		client := s.Client(nil)
+		if err := errors.Join(tell(client), client.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop ends all nodes and removes their folders.

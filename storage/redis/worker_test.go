@@ -8,3 +8,11 @@ import (
 )
 
 func TestWorker(t *testing.T) { workertest.Run(t, harness(connect(t, testserver.Redis(t)))) }
+
+// TestClusterWorker runs pools on a cluster, on whole and on divided queues. Some cases
+// know which jobs come first, so that those of a queue are in one shard.
+func TestClusterWorker(t *testing.T) {
+	c := storageCluster(t)
+	t.Run("whole", func(t *testing.T) { workertest.Run(t, harness(c)) })
+	t.Run("divided", func(t *testing.T) { workertest.Run(t, divided(c, true)) })
+}

@@ -106,23 +106,6 @@ func BenchmarkCycle(b *testing.B) {
 	}
 }
 
-// BenchmarkDrain is BenchmarkCycle by several claimers, in batches of 100.
-func BenchmarkDrain(b *testing.B) {
-	for _, claimers := range []int{1, 4, 16} {
-		b.Run(fmt.Sprintf("claimers=%d", claimers), func(b *testing.B) {
-			s := openBench(b)
-			fillBench(b, s, b.N, pawl.DeleteNow)
-			b.ResetTimer()
-			var wg sync.WaitGroup
-			for range claimers {
-				wg.Go(func() { drain(b, s, 100) })
-			}
-			wg.Wait()
-			perJob(b, b.N)
-		})
-	}
-}
-
 // drain cycles until no job is found.
 func drain(b *testing.B, s *mysql.Store, n int) {
 	var outcomes []pawl.Outcome

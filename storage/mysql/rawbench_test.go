@@ -1,0 +1,140 @@
+package mysql_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	driver "github.com/go-sql-driver/mysql"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/mysql"
+)
+
+// cpuOf reports what the server and this process did per job beside what others
+// do on the machine.
+func cpuOf(b *testing.B, server *testserver.MariaDBServer) (report func()) {
+	before := server.CPU()
+	return func() { b.ReportMetric(float64((server.CPU()-before).Microseconds())/float64(b.N), "server-µs/job") }
+}
+
+// A rawDrain takes jobs from the Store's own tables by hand, without a contract.
+// It reports whether there were any.
+type rawDrain struct {
+	name string
+	step func(ctx context.Context, db *sql.DB) (bool, error)
+}
+
+// BenchmarkRaw drains the tables of a Store by statements alone, by 4 claimers:
+// what a program would write that knows how, and what textbooks show.
+func BenchmarkRaw(b *testing.B) {
+	for _, raw := range []rawDrain{
+		{"skip locked, batches of 100", rawBatch}, {"textbook, row by row", rawRows},
+	} {
+		b.Run(raw.name, func(b *testing.B) {
+			server := testserver.NewMariaDB(b, &testserver.MariaDBOptions{Fsync: true})
+			db := openDB(b, server, 16, func(c *driver.Config) { c.InterpolateParams = true })
+			s := open(b, db, nil)
+			fillBench(b, s, b.N, pawl.DeleteNow)
+			b.ResetTimer()
+			defer cpuOf(b, server)()
+			var wg sync.WaitGroup
+			for range 4 {
+				wg.Go(func() {
+					for more := true; more; {
+						var err error
+						if more, err = raw.step(b.Context(), db); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			perJob(b, b.N)
+		})
+	}
+}
+
+const ready = " FROM pawl_job FORCE INDEX (place) WHERE queue = 'default' AND state = 2 ORDER BY urgency, moment, seq "
+
+func rawBatch(ctx context.Context, db *sql.DB) (bool, error) {
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }()
+	seqs, err := seqsOf(tx.QueryContext(ctx, "SELECT seq, payload"+ready+"LIMIT 100 FOR UPDATE SKIP LOCKED"))
+	if err != nil || len(seqs) == 0 {
+		return false, err
+	}
+	in := " WHERE seq IN (" + strings.Join(seqs, ",") + ")"
+	if _, err := tx.ExecContext(ctx, "UPDATE pawl_job SET state = 3, urgency = 0, wake_at = 1, fence = fence + 1"+in); err != nil {
+		return false, err
+	}
+	if err := tx.Commit(); err != nil {
+		return false, err
+	}
+	_, err = db.ExecContext(ctx, "DELETE FROM pawl_job"+in)
+	return true, err
+}
+
+// rawRows reads ten candidates, takes each by its version, and ends each.
+func rawRows(ctx context.Context, db *sql.DB) (bool, error) {
+	seqs, err := seqsOf(db.QueryContext(ctx, "SELECT seq, payload"+ready+"LIMIT 10"))
+	if err != nil || len(seqs) == 0 {
+		return false, err
+	}
+	for _, seq := range seqs {
+		res, err := db.ExecContext(ctx, "UPDATE pawl_job SET state = 3, urgency = 0, wake_at = 1, fence = 1 WHERE fence = 0 AND seq = "+seq)
+		if err != nil {
+			return false, err
+		}
+		if n, err := res.RowsAffected(); n == 0 || err != nil {
+			continue
+		}
+		if _, err := db.ExecContext(ctx, "UPDATE pawl_job SET state = 4, wake_at = NULL WHERE seq = "+seq); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func seqsOf(rows *sql.Rows, err error) (seqs []string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var seq string
+		var payload []byte
+		if err := rows.Scan(&seq, &payload); err != nil {
+			return nil, err
+		}
+		seqs = append(seqs, seq)
+	}
+	return seqs, rows.Err()
+}
+
+// BenchmarkDrain drains a Store by cycles of 100.
+func BenchmarkDrain(b *testing.B) {
+	for _, claimers := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("claimers=%d", claimers), func(b *testing.B) {
+			server := testserver.NewMariaDB(b, &testserver.MariaDBOptions{Fsync: true})
+			s := open(b, openDB(b, server, 32, func(c *driver.Config) { c.InterpolateParams = true }), &mysql.Options{})
+			fillBench(b, s, b.N, pawl.DeleteNow)
+			b.ResetTimer()
+			defer cpuOf(b, server)()
+			var wg sync.WaitGroup
+			for range claimers {
+				wg.Go(func() { drain(b, s, 100) })
+			}
+			wg.Wait()
+			perJob(b, b.N)
+		})
+	}
+}

@@ -77,3 +77,37 @@ func TestRedisClusterFailover(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The replica becomes the master when the sentinels miss that, and the old master its
+// replica when it is back.
+func TestRedisSentinelFailover(t *testing.T) {
+	s := NewRedisSentinel(t, nil)
+	client := s.Client(nil)
+	defer client.Close()
+	if err := client.Set(t.Context(), "a", "7", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master, err := s.Master(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Wait(t.Context(), 1, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	master.Kill()
+	if err := until(t.Context(), func() error { return client.Set(t.Context(), "b", "8", 0).Err() }); err != nil {
+		t.Fatal(err)
+	}
+	if err := master.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	if now, err := s.Master(t.Context()); err != nil || now == master {
+		t.Errorf("the master is %p as before %p, or not known: %v", now, master, err)
+	}
+	if got := client.MGet(t.Context(), "a", "b").Val(); len(got) != 2 || got[0] != "7" || got[1] != "8" {
+		t.Errorf("values %v", got)
+	}
+}

@@ -85,10 +85,8 @@ func (s *RedisServer) prepareNode(o *RedisOptions) error {
 	if err := os.Mkdir(s.dir, 0o700); err != nil {
 		return err
 	}
-	if s.as != nil {
-		if err := os.Chown(s.dir, int(s.as.Uid), int(s.as.Gid)); err != nil {
-			return err
-		}
+	if err := own(s.dir, s.as); err != nil {
+		return err
 	}
 	ports, err := freePorts(2)
 	if err != nil {

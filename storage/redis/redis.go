@@ -36,6 +36,30 @@
 // for each of them, and so is a Claim. On one server an Enqueue of any number of
 // queues is all or none.
 //
+// # Divided queues
+//
+// Options.Shards divides a queue over several hash tags, so that it can outgrow a node
+// of a cluster. A job is in the shard of its unique key, or else of its ID; claims
+// carry the shard in Ref.Locator, and a Ref without it costs a look into each shard. A
+// Store stays with a shard for four claims and then begins with the next, so that all
+// have their turn; a claim that finds too little asks the other shards too. These hold
+// for each shard instead of the queue:
+//
+//   - the order of claims, by priority and by time;
+//   - on a cluster, that an Enqueue is all or none;
+//   - that an ID that is present changes nothing. It is found again with the same unique
+//     key, or again with none, but not with another.
+//
+// List has one order over all shards but among jobs of the same priority and time.
+// Counts are added up, on a cluster shard by shard. There MaxDepth is exact while one
+// caller enqueues at a time; more may exceed it by what they have under way, and
+// DropOldest drops a job of the shard that the new one goes to, or none if nothing waits
+// there. MaxBuried keeps up to one job a shard more.
+//
+// The number of shards is recorded and stays; a queue that is in use can't be divided.
+// A Store that took a queue for whole while another one divided it is refused by the
+// scripts, and then goes to the shards.
+//
 // # Wake-ups
 //
 // A claim that found less than it asked for leaves the claimer's name. An Enqueue
@@ -60,11 +84,12 @@
 //
 // # State
 //
-// A preview. It passes the whole contract and the tests of pools on Redis 7.0, and
-// the contract on a cluster of three masters and their replicas; it has been
-// through crashes, a failover, lost replies, a full memory, and SCRIPT FLUSH all
-// the time. Sentinel and Valkey have not been run. A queue can't be divided over
-// the nodes of a cluster yet, and there is no limit by count for completed jobs.
+// A preview. It passes the whole contract and the tests of pools on Redis 7.0, on one
+// server and on a cluster of three masters and their replicas, with whole and with
+// divided queues. Pools on it have been through crashes, failovers of a cluster and of
+// Sentinel, moved slots, a cluster that is down, replicas in the place of masters, long
+// loads, lost replies, a full memory, and SCRIPT FLUSH all the time. Valkey has not been
+// run. There is no limit by count for completed jobs.
 package redis
 
 import (

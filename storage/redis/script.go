@@ -32,7 +32,8 @@ func newScript(name, flags string) *script {
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 
-func library() string { return readSource("lib") }
+// library is what all scripts begin with.
+func library() string { return readSource("lib") + readSource("record") + readSource("wake") }
 
 func readSource(name string) string {
 	text, err := sources.ReadFile("lua/" + name + ".lua")

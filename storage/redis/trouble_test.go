@@ -25,9 +25,11 @@ func TestPoolLoading(t *testing.T) {
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
-	if c.errors["LOADING"] == 0 {
-		t.Errorf("nobody was told that it loads: %v", c.errors)
-	}
+	c.note(func() {
+		if c.errors["LOADING"] == 0 {
+			t.Errorf("nobody was told that it loads: %v", c.errors)
+		}
+	})
 	c.work(100)
 	c.rest()
 	c.finish(c.known())

@@ -192,7 +192,7 @@ func (w *watchers) receive(msg any) {
 	}
 }
 
-// parseMessage reads what lua/lib.lua publishes: a letter and a number, the tag, and
+// parseMessage reads what lua/wake.lua publishes: a letter and a number, the tag, and
 // the ID of a claim that ended. It also returns the tag if jobs are ready there. What
 // it can't read counts as something that happened somewhere.
 func parseMessage(message string) (e pawl.Event, ready tag) {

@@ -1,0 +1,201 @@
+-- Records: what they say, where they are entered, and how they change. It follows lib.lua
+-- in all scripts.
+
+-- Members of the ready and the later set sort as List and Claim say. That of
+-- the later set tells all that a promotion needs.
+local function readymember(r, id) return spack('>I7I6', r[RUNAT], r[SEQ]) .. id end
+
+local function isretry(r) return r[WHY] == wRETRY or r[WHY] == wRESCUE end
+
+local function latermember(r, id)
+	return spack('>I6I2', r[SEQ], (r[PRIO] + 1000) * 2 + (isretry(r) and 1 or 0)) .. id
+end
+
+local function idofready(member) return sub(member, 14) end
+local function idoflater(member) return sub(member, 9) end
+
+-- promoted makes a record Ready that was promoted without being rewritten.
+local function promoted(q, id, r)
+	if r[STAT] == sSCHEDULED and r[RUNAT] <= now and not call('ZSCORE', q.k[LATER], latermember(r, id)) then
+		r[STAT] = sREADY
+	end
+	return r
+end
+
+local function head(body)
+	local _, r = cmsgpack.unpack_one(body, 0)
+	return r
+end
+
+local function loadsome(q, ids)
+	local states, missing = call('HMGET', q.k[STATE], unpack(ids)), {}
+	for i, id in ipairs(ids) do
+		if states[i] then
+			q.rec[id] = promoted(q, id, pad(cmsgpack.unpack(states[i])))
+		else
+			missing[#missing + 1] = id
+		end
+	end
+	if #missing == 0 then return end
+	local bodies = call('HMGET', q.k[BODY], unpack(missing))
+	for i, id in ipairs(missing) do
+		q.rec[id] = bodies[i] and promoted(q, id, pad(head(bodies[i])))
+	end
+end
+
+-- load reads the records of ids, in as few commands as possible. One that does
+-- not exist is false.
+local function load(q, ids)
+	local some = {}
+	for _, id in ipairs(ids) do
+		if q.rec[id] == nil then
+			some[#some + 1] = id
+			if #some == STEP then
+				loadsome(q, some)
+				some = {}
+			end
+		end
+	end
+	if #some > 0 then loadsome(q, some) end
+end
+
+local function get(q, id)
+	if q.rec[id] == nil then loadsome(q, {id}) end
+	return q.rec[id]
+end
+
+-- windowend is until when a unique window keeps key and record of a final job.
+local function windowend(r)
+	if r[UKEY] == 0 or r[UMODE] ~= uWINDOW then return 0 end
+	return r[FINISHED] + r[UWINDOW]
+end
+
+local function purgeat(r) return math.max(r[FINISHED] + math.max(r[RETAIN], 0), windowend(r)) end
+
+-- holds reports whether a record holds its unique key.
+local function holds(r) return r[HELD] == 1 and (r[STAT] < sCOMPLETED or now < windowend(r)) end
+
+-- holder returns who holds a key, and its ID.
+local function holder(q, key)
+	local id = hget(q, UNIQUE, key)
+	if not id then return nil end
+	local r = get(q, id)
+	if r and holds(r) then return r, id end
+end
+
+local function dropkey(q, id, r)
+	if r[UKEY] == 0 or r[HELD] == 0 then return end
+	r[HELD] = 0
+	if hget(q, UNIQUE, r[UKEY]) == id then hput(q, UNIQUE, r[UKEY], false) end
+end
+
+-- index enters a record wherever its state says, or removes it from there. Every
+-- change of a record is unlink, the change, and link or remove.
+local function index(q, id, r, on)
+	local s = r[STAT]
+	if s == sREADY then
+		zput(q, READY, readymember(r, id), on and r[PRIO])
+	elseif s == sSCHEDULED then
+		zput(q, LATER, latermember(r, id), on and r[RUNAT])
+		if isretry(r) then q.retrying = q.retrying + (on and 1 or -1) end
+	elseif s == sRUNNING then
+		zput(q, RUN, id, on and r[FENCE])
+		if not on then q.left[r[TOKEN]] = (q.left[r[TOKEN]] or 0) + 1 end
+	elseif s == sBURIED then
+		zput(q, BURIED, id, on and r[FINISHED])
+	else
+		zput(q, s == sCOMPLETED and DONE or CANCELED, id, on and r[FINISHED])
+		zput(q, PURGE, id, on and purgeat(r))
+	end
+	if s <= sREADY then
+		q.waiting = q.waiting + (on and 1 or -1)
+		if r[BEFORE] > 0 then zput(q, EXPIRE, id, on and r[BEFORE]) end
+	end
+end
+
+local function unlink(q, id, r) index(q, id, r, false) end
+
+local function link(q, id, r)
+	index(q, id, r, true)
+	q.dirty[id] = r
+	if r[STAT] == sREADY then
+		q.fresh = q.fresh + 1
+	elseif r[STAT] == sSCHEDULED then
+		q.later = math.min(q.later or r[RUNAT], r[RUNAT])
+	end
+end
+
+-- remove forgets a record that is unlinked.
+local function remove(q, id, r)
+	dropkey(q, id, r)
+	q.rec[id], q.dirty[id] = false, nil
+	hput(q, BODY, id, false)
+	hput(q, STATE, id, false)
+	if r[FAILED] == 1 then hput(q, EXTRA, 'f' .. id, false) end
+	if r[RESULT] == 1 then hput(q, EXTRA, 'r' .. id, false) end
+	if r[PROGRESS] == 1 then hput(q, EXTRA, 'p' .. id, false) end
+end
+
+-- finish ends a record that is unlinked.
+local function finish(q, id, r, state, why)
+	r[STAT], r[WHY], r[FINISHED], r[FENCE], r[UNTIL] = state, why, now, 0, 0
+	if windowend(r) == 0 then dropkey(q, id, r) end
+	if state ~= sBURIED and r[RETAIN] < 0 and windowend(r) <= now then return remove(q, id, r) end
+	link(q, id, r)
+end
+
+-- wait makes a record that is unlinked wait for delay. Without one the caller
+-- has set when it runs.
+local function wait(q, id, r, why, delay)
+	r[STAT], r[WHY], r[FENCE], r[UNTIL] = sREADY, why, 0, 0
+	if delay > 0 then r[STAT], r[RUNAT] = sSCHEDULED, now + delay end
+	link(q, id, r)
+end
+
+-- fail adds a failure to the history of a record.
+local function fail(q, id, r, text, stack)
+	local list = r[FAILED] == 1 and hget(q, EXTRA, 'f' .. id)
+	list = list and cmsgpack.unpack(list) or {}
+	if #list >= MAXFAILURES then table.remove(list, 1) end
+	list[#list + 1] = {now, r[ATTEMPT], r[WORKER], text, stack}
+	r[FAILED] = 1
+	hput(q, EXTRA, 'f' .. id, pack(list))
+end
+
+-- expire ends up to limit waiting jobs whose StartBefore has come.
+local function expire(q, limit)
+	local ids = call('ZRANGEBYSCORE', q.k[EXPIRE], '-inf', now, 'LIMIT', 0, limit)
+	if #ids == 0 then return 0 end
+	load(q, ids)
+	for _, id in ipairs(ids) do
+		local r = q.rec[id]
+		if r and r[STAT] <= sREADY then
+			unlink(q, id, r)
+			finish(q, id, r, sCANCELED, wEXPIRED)
+		else
+			zput(q, EXPIRE, id, false) -- an orphan
+		end
+	end
+	flush(q)
+	return #ids
+end
+
+-- promote moves up to limit due jobs from the later to the ready set, without a
+-- look at their records.
+local function promote(q, limit)
+	local due = call('ZRANGEBYSCORE', q.k[LATER], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
+	local n, add = #due / 2, {}
+	if n == 0 then return 0 end
+	for i = 1, n do
+		local seq, mark = struct.unpack('>I6I2', due[2 * i - 1])
+		local retry = mark % 2
+		add[2 * i - 1] = (mark - retry) / 2 - 1000
+		add[2 * i] = spack('>I7I6', due[2 * i], seq) .. idoflater(due[2 * i - 1])
+		q.retrying = q.retrying - retry
+	end
+	call('ZREMRANGEBYRANK', q.k[LATER], 0, n - 1)
+	chunked('ZADD', q.k[READY], add, 2 * STEP)
+	if q.retrying ~= 0 then flush(q) end
+	q.fresh = q.fresh + n
+	return n
+end

@@ -1,0 +1,63 @@
+-- What is told to others when a script ends. It follows record.lua in all scripts.
+
+-- first is the least score of a set, nil if that is empty.
+local function first(q, i)
+	local f = call('ZRANGE', q.k[i], 0, 0, 'WITHSCORES')
+	return f[2] and tonumber(f[2]), f[1]
+end
+
+-- broadcast tells all. It is for those who do not claim, so a message in some
+-- milliseconds is enough.
+local function broadcast(q, text)
+	local t = realtime()
+	if text == 'R0' then
+		if t - tonumber(call('HGET', q.k[INFO], 'told') or 0) < 5000 then return end
+		call('HSET', q.k[INFO], 'told', string.format('%.0f', t))
+	end
+	call('PUBLISH', args.channel, text .. ' ' .. name(q))
+end
+
+-- wakesome tells some claimers, and returns for how many jobs none was found.
+local function wakesome(q, n, idle)
+	for i = 1, #idle, 2 do
+		call('HDEL', q.k[IDLE], idle[i])
+		local to = string.match(idle[i], '^%S+')
+		local heard = call('PUBLISH', args.channel .. ':' .. to, 'R0 ' .. name(q))
+		-- On a cluster the receiver may be connected to another node.
+		n = n - (heard > 0 and tonumber(idle[i + 1]) or args.cluster and 1 or 0)
+		if n <= 0 then return n end
+	end
+	return n
+end
+
+-- wake tells of jobs that became claimable: only as many claimers as the jobs
+-- keep busy, of those that a claim left with room. The claims that follow wake
+-- more if jobs are left. Claimers that died are forgotten, some hundred at a time.
+local function wake(q, n)
+	if q.paused or n <= 0 then return end
+	local idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
+	if #idle == 0 then return not q.quiet and broadcast(q, 'R0') end
+	for _ = 1, 16 do
+		n = wakesome(q, n, idle)
+		if n <= 0 then return end
+		idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
+		if #idle == 0 then return end
+	end
+end
+
+-- tell publishes what the changes mean for others.
+local function tell(q)
+	for _, e in ipairs(q.ended) do
+		call('PUBLISH', args.channel, 'E' .. string.format('%.0f', e[2]) .. ' ' .. name(q) .. ' ' .. e[1])
+	end
+	if q.fresh > 0 then wake(q, q.fresh) end
+	-- A job due before all others moves the time that idle claimers sleep until.
+	if q.later and not q.paused and first(q, LATER) == q.later then
+		call('PUBLISH', args.channel, 'R' .. string.format('%.0f', math.max(q.later - now, 0)) .. ' ' .. name(q))
+	end
+end
+
+local function close(q)
+	flush(q)
+	tell(q)
+end

@@ -24,6 +24,11 @@ func (c *Cell) spent(ctx context.Context) (spent cost, err error) {
 	runtime.ReadMemStats(&m)
 	spent.mallocs = m.Mallocs
 	spent.cpu = cpuOfProcess()
+	if s, ok := c.Sys.(onServer); ok {
+		server, err := s.ServerCPU(ctx)
+		spent.cpu += server
+		return spent, err
+	}
 	if c.Place.DB == nil {
 		return spent, nil
 	}
@@ -51,10 +56,13 @@ func (before cost) per(n int64, after cost) []Metric {
 	return metrics
 }
 
-// size is how many bytes the storage takes, 0 if it is not kept on disk.
+// size is how many bytes the storage takes, 0 if it is not kept on disk nor by a server.
 func (c *Cell) size(ctx context.Context) (int64, error) {
 	if c.Place.DB != nil {
 		return c.Place.DB.Size(ctx)
+	}
+	if s, ok := c.Sys.(onServer); ok {
+		return s.Bytes(ctx)
 	}
 	files, err := filepath.Glob(filepath.Join(c.Place.Dir, "*.db"))
 	if err != nil {

@@ -138,6 +138,7 @@ func contenders() []*Contender {
 	return []*Contender{
 		pawlPostgres(), enginePostgres(), rawPostgres(), riverPostgres(), gueQueue(),
 		pawlSQLite(), engineSQLite(), riverSQLite(), goqiteQueue(), backliteQueue(),
+		pawlRedis(), engineRedis(), rawRedis(), asynqQueue(),
 		pawlMemory(),
 	}
 }

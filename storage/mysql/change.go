@@ -56,8 +56,7 @@ func (b *batch) lockAndWait(ids []pawl.ID) (*jobs, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, compareIDs)
 	f := &jobs{all: make(map[pawl.ID]*record, len(ids))}
-	t := b.locking("SELECT "+recordColumns, "by_id").add("id IN (").ids(slices.Compact(ids)).add(") ORDER BY id FOR UPDATE")
-	found, err := b.lock(t)
+	found, err := b.lock(b.withTime(slices.Compact(ids)).add(" FOR UPDATE"))
 	for _, r := range found {
 		f.all[r.id] = r
 	}

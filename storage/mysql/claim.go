@@ -187,9 +187,8 @@ func (b *batch) makeReady(seqs []int64) error {
 		return nil
 	}
 	slices.Sort(seqs)
-	t := b.sql("UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 2, urgency = priority, retrying = 0," +
-		" wake_at = NULLIF(start_before, 0) WHERE seq IN (").nums(seqs).add(")")
-	_, err := b.exec(t)
+	t := b.sql("UPDATE ").seqs(seqs).add(" SET state = 2, urgency = priority, retrying = 0")
+	_, err := b.exec(t.add(", wake_at = NULLIF(start_before, 0)"))
 	return err
 }
 
@@ -267,12 +266,12 @@ func idSet(of map[pawl.ID]*record) map[pawl.ID]struct{} {
 // take makes locked rows running, in the table and in memory.
 func (b *batch) take(found []*record, fence int64, spec pawl.ClaimSpec) error {
 	lease := microseconds(spec.Lease)
-	t := b.sql("UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 3, urgency = 0, moment = ").num(b.now)
+	t := b.sql("UPDATE ").seqs(seqsOf(found)).add(" SET state = 3, urgency = 0, moment = ").num(b.now)
 	t.add(", claimed_at = ").num(b.now).add(", started_at = IF(started_at > 0, started_at, ").num(b.now)
 	t.add("), wake_at = IF(lease > 0, lease, ").num(lease).add(") + ").num(b.now)
 	t.add(", fence = ").num(fence).add(", token = ").num(spec.Token).add(", worker = ").bytes([]byte(spec.Worker))
 	t.add(", attempt = attempt + 1, reason = '', progress = NULL, held = IF(umode = 1, 0, held)")
-	if _, err := b.exec(t.add(" WHERE seq IN (").nums(seqsOf(found)).add(")")); err != nil {
+	if _, err := b.exec(t); err != nil {
 		return err
 	}
 	for _, r := range found {

@@ -187,7 +187,7 @@ func (e *enqueue) sortOut(b *batch, places []int) (stored []int, err error) {
 	for k, i := range places {
 		ids[k] = e.reqs[i].ID
 	}
-	t := b.sql("SELECT id FROM pawl_job FORCE INDEX (by_id) WHERE mark = ").num(e.mark).add(" AND id IN (").ids(ids).add(")")
+	t := b.sql("SELECT id FROM ").byID("pawl_job", "by_id", ids).add(" WHERE mark = ").num(e.mark)
 	mine := make(map[pawl.ID]struct{})
 	err = b.each(t, func(row scanner) error {
 		var id sql.RawBytes

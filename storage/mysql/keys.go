@@ -22,7 +22,7 @@ func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
 		ids = append(ids, id)
 	}
 	slices.SortFunc(ids, compareIDs)
-	t := b.sql("SELECT " + recordColumns + " FROM pawl_job FORCE INDEX (by_id) WHERE id IN (").ids(ids).add(") ORDER BY id")
+	t := b.sql("SELECT "+recordColumns+" FROM ").byID("pawl_job", "by_id", ids)
 	if lock {
 		t.add(" FOR UPDATE")
 	} else if b.latest {
@@ -53,7 +53,7 @@ func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
 func (b *batch) held(keys []string, lock bool) (map[string]pawl.ID, error) {
 	keys = slices.Clone(keys)
 	slices.Sort(keys)
-	t := b.sql("SELECT k, id FROM pawl_key FORCE INDEX (PRIMARY) WHERE k IN (").keys(slices.Compact(keys)).add(") ORDER BY k")
+	t := b.sql("SELECT k, id FROM ").byKey(slices.Compact(keys))
 	if lock {
 		t.add(" FOR UPDATE")
 	} else if b.latest {

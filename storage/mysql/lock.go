@@ -38,7 +38,7 @@ func (b *batch) lockJobs(refs []pawl.Ref) (*jobs, error) {
 	if len(ids) == 0 {
 		return f, nil
 	}
-	left, err := b.records(b.sql("SELECT " + recordColumns + " FROM pawl_job FORCE INDEX (by_id) WHERE id IN (").ids(ids).add(")"))
+	left, err := b.records(b.sql("SELECT "+recordColumns+" FROM ").byID("pawl_job", "by_id", ids))
 	for _, r := range left {
 		f.locked[r.id] = r
 	}
@@ -46,16 +46,19 @@ func (b *batch) lockJobs(refs []pawl.Ref) (*jobs, error) {
 }
 
 func (b *batch) bySeq(seqs []int64) *text {
-	t := b.locking("SELECT "+recordColumns, "PRIMARY")
-	return b.forUpdate(t.add("seq IN (").nums(slices.Compact(seqs)).add(") ORDER BY seq"))
+	return b.forUpdate(b.time(b.sql("SELECT " + recordColumns + ", ")).add(" FROM ").seqs(slices.Compact(seqs)))
 }
 
 func (b *batch) byID(ids []pawl.ID) *text {
-	return b.forUpdate(b.locking("SELECT "+recordColumns, "by_id").add("id IN (").ids(ids).add(") ORDER BY id"))
+	return b.forUpdate(b.withTime(ids))
 }
 
-// locking begins a statement that reads the time too. Without the hint the
-// server may read, and lock, all of a small table.
+// withTime reads jobs by ID, and the time.
+func (b *batch) withTime(ids []pawl.ID) *text {
+	return b.time(b.sql("SELECT "+recordColumns+", ")).add(" FROM ").byID("pawl_job", "by_id", ids)
+}
+
+// locking begins a statement that reads the time too.
 func (b *batch) locking(columns, index string) *text {
 	return b.time(b.sql(columns).add(", ")).add(" FROM pawl_job FORCE INDEX (").add(index).add(") WHERE ")
 }

@@ -112,7 +112,7 @@ func (m *mixed) load(reqs []*pawl.Request) (err error) {
 func (b *batch) present(ids []pawl.ID) (map[pawl.ID]struct{}, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, compareIDs)
-	t := b.sql("SELECT id FROM pawl_job FORCE INDEX (by_id) WHERE id IN (").ids(slices.Compact(ids)).add(")")
+	t := b.sql("SELECT id FROM ").byID("pawl_job", "by_id", slices.Compact(ids))
 	if b.latest {
 		t.add(" LOCK IN SHARE MODE") // what is committed, not what an old snapshot holds
 	}

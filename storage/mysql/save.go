@@ -201,16 +201,15 @@ func (b *batch) dropBlobs(ids []pawl.ID, part int) error {
 		return nil
 	}
 	slices.SortFunc(ids, compareIDs)
-	t := b.sql("DELETE b FROM pawl_blob AS b FORCE INDEX (PRIMARY) WHERE b.id IN (").ids(ids)
-	_, err := b.exec(t.add(") AND b.part = ").num(int64(part)))
+	t := b.sql("DELETE j FROM ").byID("pawl_blob", "PRIMARY", ids).add(" AND j.part = ").num(int64(part))
+	_, err := b.exec(t)
 	return err
 }
 
-// delete removes rows and their blobs. Without the hints the server may read all
-// of a small table, and wait for every row that somebody has locked.
+// delete removes rows and their blobs.
 func (b *batch) delete(records []*record) error {
 	for part := range slices.Chunk(records, maxRows) {
-		if _, err := b.exec(b.sql("DELETE j FROM pawl_job AS j FORCE INDEX (PRIMARY) WHERE j.seq IN (").nums(seqsOf(part)).add(")")); err != nil {
+		if _, err := b.exec(b.sql("DELETE j FROM ").seqs(seqsOf(part))); err != nil {
 			return err
 		}
 		var apart []pawl.ID
@@ -223,8 +222,7 @@ func (b *batch) delete(records []*record) error {
 			continue
 		}
 		slices.SortFunc(apart, compareIDs)
-		t := b.sql("DELETE b FROM pawl_blob AS b FORCE INDEX (PRIMARY) WHERE b.id IN (").ids(apart).add(")")
-		if _, err := b.exec(t); err != nil {
+		if _, err := b.exec(b.sql("DELETE j FROM ").byID("pawl_blob", "PRIMARY", apart)); err != nil {
 			return err
 		}
 	}
@@ -255,8 +253,7 @@ func (b *batch) dropKeys(records []*record) error {
 			ids[i] = holders[k].id
 		}
 		// A key is held by one job, so a job's ID is with no other job's key.
-		t := b.sql("DELETE h FROM pawl_key AS h FORCE INDEX (PRIMARY) WHERE h.k IN (").keys(part)
-		t.add(") AND h.id IN (").ids(ids).add(")")
+		t := b.sql("DELETE j FROM ").byKey(part).add(" WHERE j.id IN (").ids(ids).add(")")
 		if _, err := b.exec(t); err != nil {
 			return err
 		}

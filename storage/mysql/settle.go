@@ -225,8 +225,8 @@ func (b *batch) ack(r *record, result []byte, q *acks) {
 func (b *batch) ackAll(q *acks) error {
 	for part := range slices.Chunk(q.seqs, maxRows) {
 		slices.Sort(part)
-		t := b.sql("UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 4, last_fence = fence, last_verb = 1, moment = ")
-		t.num(b.now).add(", wake_at = retention + ").num(b.now).add(" WHERE seq IN (").nums(part).add(")")
+		t := b.sql("UPDATE ").seqs(part).add(" SET state = 4, last_fence = fence, last_verb = 1, moment = ").num(b.now)
+		t.add(", wake_at = retention + ").num(b.now)
 		if _, err := b.exec(t); err != nil {
 			return err
 		}

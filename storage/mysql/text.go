@@ -96,16 +96,44 @@ func list[T any](t *text, all []T, element func(T)) *text {
 	return t
 }
 
+// seqs appends the jobs with the numbers: a join that looks each up by its primary
+// key, in the order given. A list in a WHERE would have the server read, and
+// lock or wait for, all of a table that is not much longer than the list.
+func (t *text) seqs(all []int64) *text {
+	return t.add("JSON_TABLE('[").nums(all).add("]', '$[*]' COLUMNS (s BIGINT PATH '$')) AS v" +
+		" STRAIGHT_JOIN pawl_job AS j FORCE INDEX (PRIMARY) ON j.seq = v.s")
+}
+
+// byID appends the rows of a table that have one of some IDs as seqs does.
+func (t *text) byID(table, index string, ids []pawl.ID) *text {
+	t.add("JSON_TABLE('[")
+	list(t, ids, func(id pawl.ID) { t.hex(id[:]) })
+	t.add("]', '$[*]' COLUMNS (h VARCHAR(32) PATH '$')) AS v STRAIGHT_JOIN ").add(table)
+	return t.add(" AS j FORCE INDEX (").add(index).add(") ON j.id = UNHEX(v.h)")
+}
+
+// byKey appends the rows of the unique keys as seqs does.
+func (t *text) byKey(keys []string) *text {
+	t.add("JSON_TABLE('[")
+	list(t, keys, func(k string) { t.hex([]byte(k)) })
+	return t.add("]', '$[*]' COLUMNS (h VARCHAR(1000) PATH '$')) AS v" +
+		" STRAIGHT_JOIN pawl_key AS j FORCE INDEX (PRIMARY) ON j.k = UNHEX(v.h)")
+}
+
+// hex appends bytes as a JSON text.
+func (t *text) hex(b []byte) *text {
+	t.buf = append(t.buf, '"')
+	t.buf = hex.AppendEncode(t.buf, b)
+	t.buf = append(t.buf, '"')
+	return t
+}
+
 func (t *text) nums(all []int64) *text {
 	return list(t, all, func(n int64) { t.num(n) })
 }
 
 func (t *text) ids(all []pawl.ID) *text {
 	return list(t, all, func(id pawl.ID) { t.bytes(id[:]) })
-}
-
-func (t *text) keys(all []string) *text {
-	return list(t, all, func(k string) { t.bytes([]byte(k)) })
 }
 
 // size is about what the statement takes on its way to the server.

@@ -3,17 +3,12 @@ package redis
 import (
 	"context"
 	"crypto/sha1" // #nosec G505 -- it is how Redis names scripts
-	"embed"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
-
-//go:embed lua
-var sources embed.FS
 
 // A script is what the server runs as one step.
 type script struct {
@@ -27,33 +22,9 @@ func newScript(name, flags string) *script {
 	if flags != "" {
 		head += " flags=" + flags
 	}
-	source := head + "\n" + library() + readSource(name)
+	source := head + "\n" + assemble(name)
 	sum := sha1.Sum([]byte(source)) // #nosec G401
 	return &script{source, hex.EncodeToString(sum[:])}
-}
-
-// library is what all scripts begin with.
-func library() string { return readSource("lib") + readSource("record") + readSource("wake") }
-
-func readSource(name string) string {
-	text, err := sources.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // it is compiled in
-	}
-	return squeeze(string(text))
-}
-
-// squeeze leaves out comments and indents, which the server would keep.
-func squeeze(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "--") {
-			b.WriteString(line)
-			b.WriteByte('\n')
-		}
-	}
-	return b.String()
 }
 
 // Flags of scripts. Without one the server refuses a script while its memory is
@@ -69,7 +40,7 @@ type scripts struct {
 }
 
 func newScripts() *scripts {
-	plain := readSource("unregister")
+	plain := squeeze(readSource("unregister"))
 	sum := sha1.Sum([]byte(plain)) // #nosec G401
 	return &scripts{
 		enqueue:    newScript("enqueue", ""),

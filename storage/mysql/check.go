@@ -30,6 +30,7 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if !isSupported(version) {
 		return fmt.Errorf("%w: version %s, need MariaDB 10.6 or MySQL 8.0", ErrServer, version)
 	}
+	s.mariaDB = strings.Contains(version, "MariaDB")
 	if innodb {
 		return fmt.Errorf("%w: innodb_read_only is set", ErrServer)
 	}

@@ -30,7 +30,7 @@ func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed,
 			return c, err
 		}
 	}
-	err = s.inTx(ctx, func(b *batch) (err error) {
+	err = s.inTxFast(ctx, func(b *batch) (err error) {
 		c, err = b.claim(spec)
 		return err
 	})
@@ -70,7 +70,7 @@ func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 		} else if !l.queues[i].ready {
 			continue
 		}
-		jobs, err := b.claimQueue(ask.Queue, n, spec)
+		jobs, err := b.claimQueue(ask.Queue, n, l.late, spec)
 		if err != nil {
 			return c, err
 		}
@@ -192,25 +192,16 @@ func (b *batch) makeReady(seqs []int64) error {
 	return err
 }
 
-// claimQueue claims up to n jobs of a queue: it locks what nobody else has
-// locked, in claim order, draws a fence and updates the rows.
-func (b *batch) claimQueue(queue string, n int, spec pawl.ClaimSpec) ([]*pawl.Job, error) {
-	t := b.sql("SELECT " + recordColumns + ", payload FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
-	t.add(" AND state = 2 AND (start_before = 0 OR start_before > ").num(b.now)
-	t.add(") ORDER BY urgency, moment, seq LIMIT ").num(int64(n))
-	found, err := b.withPayloads(b.forUpdate(t))
-	if len(found) == 0 || err != nil {
-		return nil, err
+// claimQueue claims up to n jobs of a queue.
+func (b *batch) claimQueue(queue string, n int, late bool, spec pawl.ClaimSpec) ([]*pawl.Job, error) {
+	var found []*record
+	var err error
+	if b.fast && !late {
+		found, err = b.claimFast(queue, n, spec)
+	} else {
+		found, err = b.claimLocked(queue, n, spec)
 	}
-	res, err := b.result(b.sql("INSERT INTO pawl_fence VALUES (NULL)"))
 	if err != nil {
-		return nil, err
-	}
-	fence, err := res.LastInsertId()
-	if err != nil {
-		return nil, err
-	}
-	if err := b.take(found, fence, spec); err != nil {
 		return nil, err
 	}
 	jobs := make([]*pawl.Job, len(found))
@@ -219,6 +210,35 @@ func (b *batch) claimQueue(queue string, n int, spec pawl.ClaimSpec) ([]*pawl.Jo
 		jobs[i].Payload = r.payload
 	}
 	return jobs, nil
+}
+
+// claimLocked locks what nobody else has locked, in claim order, and takes that.
+func (b *batch) claimLocked(queue string, n int, spec pawl.ClaimSpec) ([]*record, error) {
+	t := b.sql("SELECT " + recordColumns + ", payload FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+	t.add(" AND state = 2 AND (start_before = 0 OR start_before > ").num(b.now)
+	t.add(") ORDER BY urgency, moment, seq LIMIT ").num(int64(n))
+	found, err := b.withPayloads(b.forUpdate(t))
+	if len(found) == 0 || err != nil {
+		return nil, err
+	}
+	fence, err := b.nextFence()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := b.exec(b.setRunning(b.sql("UPDATE ").seqs(seqsOf(found)), fence, spec)); err != nil {
+		return nil, err
+	}
+	return found, b.running(found, fence, spec)
+}
+
+// nextFence draws a fence. It must come after the jobs were read: then whoever
+// claims one of them with a lower fence has changed it since.
+func (b *batch) nextFence() (int64, error) {
+	res, err := b.result(b.sql("INSERT INTO pawl_fence VALUES (NULL)"))
+	if err != nil {
+		return 0, err
+	}
+	return res.LastInsertId()
 }
 
 // withPayloads loads records whose payload follows recordColumns.
@@ -263,23 +283,24 @@ func idSet(of map[pawl.ID]*record) map[pawl.ID]struct{} {
 	return ids
 }
 
-// take makes locked rows running, in the table and in memory.
-func (b *batch) take(found []*record, fence int64, spec pawl.ClaimSpec) error {
-	lease := microseconds(spec.Lease)
-	t := b.sql("UPDATE ").seqs(seqsOf(found)).add(" SET state = 3, urgency = 0, moment = ").num(b.now)
-	t.add(", claimed_at = ").num(b.now).add(", started_at = IF(started_at > 0, started_at, ").num(b.now)
-	t.add("), wake_at = IF(lease > 0, lease, ").num(lease).add(") + ").num(b.now)
-	t.add(", fence = ").num(fence).add(", token = ").num(spec.Token).add(", worker = ").bytes([]byte(spec.Worker))
-	t.add(", attempt = attempt + 1, reason = '', progress = NULL, held = IF(umode = 1, 0, held)")
-	if _, err := b.exec(t); err != nil {
-		return err
-	}
+// setRunning appends what a claim sets in a row.
+func (b *batch) setRunning(t *text, fence int64, spec pawl.ClaimSpec) *text {
+	t.add(" SET j.state = 3, j.urgency = 0, j.moment = ").num(b.now)
+	t.add(", j.claimed_at = ").num(b.now).add(", j.started_at = IF(j.started_at > 0, j.started_at, ").num(b.now)
+	t.add("), j.wake_at = IF(j.lease > 0, j.lease, ").num(microseconds(spec.Lease)).add(") + ").num(b.now)
+	t.add(", j.fence = ").num(fence).add(", j.token = ").num(spec.Token).add(", j.worker = ").bytes([]byte(spec.Worker))
+	return t.add(", j.attempt = j.attempt + 1, j.reason = '', j.progress = NULL, j.held = IF(j.umode = 1, 0, j.held)")
+}
+
+// running does in memory what setRunning has done, and gives up the keys of jobs
+// that hold them only until they are claimed.
+func (b *batch) running(found []*record, fence int64, spec pawl.ClaimSpec) error {
 	for _, r := range found {
 		if r.umode == pawl.UniqueUntilClaimed {
 			r.giveUpKey()
 		}
 		r.place(pawl.Running, b.now)
-		r.claimedAt, r.wakeAt = b.now, b.now+cmp.Or(r.lease, lease)
+		r.claimedAt, r.wakeAt = b.now, b.now+cmp.Or(r.lease, microseconds(spec.Lease))
 		r.startedAt = cmp.Or(r.startedAt, b.now)
 		r.fence, r.token, r.worker = fence, spec.Token, []byte(spec.Worker)
 		r.attempt, r.reason, r.progress = r.attempt+1, "", nil

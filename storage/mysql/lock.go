@@ -21,8 +21,8 @@ func (b *batch) lockJobs(refs []pawl.Ref) (*jobs, error) {
 	var seqs []int64
 	wanted := make(map[pawl.ID]struct{}, len(refs))
 	for _, ref := range refs {
-		if _, twice := wanted[ref.ID]; !twice && ref.Locator > 0 {
-			seqs = append(seqs, ref.Locator)
+		if _, twice := wanted[ref.ID]; !twice && seqOf(ref.Locator) > 0 {
+			seqs = append(seqs, seqOf(ref.Locator))
 		}
 		wanted[ref.ID] = struct{}{}
 	}

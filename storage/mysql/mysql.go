@@ -45,6 +45,7 @@ import (
 	"context"
 	"database/sql"
 	"sync"
+	"sync/atomic"
 
 	"github.com/pawlq/pawl"
 )
@@ -56,6 +57,10 @@ type Store struct {
 	db    *sql.DB
 	watch watchers
 	group groups
+
+	mariaDB   bool // the server is no MySQL
+	window    window
+	slowUntil atomic.Int64 // in Unix nanoseconds: when claims may go the fast way again
 
 	closing sync.Once
 }

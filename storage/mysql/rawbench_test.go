@@ -4,8 +4,10 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	driver "github.com/go-sql-driver/mysql"
@@ -29,21 +31,27 @@ type rawDrain struct {
 	step func(ctx context.Context, db *sql.DB) (bool, error)
 }
 
-// BenchmarkRaw drains the tables of a Store by statements alone, by 4 claimers:
-// what a program would write that knows how, and what textbooks show.
+// BenchmarkRaw drains the tables of a Store by statements alone, by some
+// claimers: what a program would write that knows how, and what textbooks show.
 func BenchmarkRaw(b *testing.B) {
+	for _, claimers := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("claimers=%d", claimers), func(b *testing.B) { benchRaw(b, claimers) })
+	}
+}
+
+func benchRaw(b *testing.B, claimers int) {
 	for _, raw := range []rawDrain{
-		{"skip locked, batches of 100", rawBatch}, {"textbook, row by row", rawRows},
+		{"skip locked, batches of 100", rawBatch}, {"by version, batches of 100", rawVersions}, {"textbook, row by row", rawRows},
 	} {
 		b.Run(raw.name, func(b *testing.B) {
 			server := testserver.NewMariaDB(b, &testserver.MariaDBOptions{Fsync: true})
-			db := openDB(b, server, 16, func(c *driver.Config) { c.InterpolateParams = true })
+			db := openDB(b, server, 32, func(c *driver.Config) { c.InterpolateParams = true })
 			s := open(b, db, nil)
 			fillBench(b, s, b.N, pawl.DeleteNow)
 			b.ResetTimer()
 			defer cpuOf(b, server)()
 			var wg sync.WaitGroup
-			for range 4 {
+			for range claimers {
 				wg.Go(func() {
 					for more := true; more; {
 						var err error
@@ -56,6 +64,9 @@ func BenchmarkRaw(b *testing.B) {
 			}
 			wg.Wait()
 			perJob(b, b.N)
+			if c := candidates.Swap(0); c > 0 {
+				b.ReportMetric(100*float64(races.Swap(0))/float64(c), "%-lost")
+			}
 		})
 	}
 }
@@ -80,6 +91,44 @@ func rawBatch(ctx context.Context, db *sql.DB) (bool, error) {
 		return false, err
 	}
 	_, err = db.ExecContext(ctx, "DELETE FROM pawl_job"+in)
+	return true, err
+}
+
+// candidates counts those that rawVersions has read, races those that another
+// claimer was faster with.
+var candidates, races atomic.Int64
+
+// rawVersions reads candidates without a lock, from a random place of a window
+// that is wide enough for all claimers, takes those whose version is as it was,
+// and reads back which they are if some were lost.
+func rawVersions(ctx context.Context, db *sql.DB) (bool, error) {
+	seqs, err := seqsOf(db.QueryContext(ctx, fmt.Sprintf("SELECT seq, payload%sLIMIT 100 OFFSET %d", ready, rand.IntN(8)*100)))
+	if err == nil && len(seqs) == 0 {
+		seqs, err = seqsOf(db.QueryContext(ctx, "SELECT seq, payload"+ready+"LIMIT 100"))
+	}
+	if err != nil || len(seqs) == 0 {
+		return false, err
+	}
+	token := rand.Int64()
+	in := " WHERE seq IN (" + strings.Join(seqs, ",") + ")"
+	res, err := db.ExecContext(ctx, fmt.Sprintf("UPDATE pawl_job SET state = 3, urgency = 0, wake_at = 1, fence = 1, token = %d%s AND fence = 0", token, in))
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return false, err
+	}
+	candidates.Add(int64(len(seqs)))
+	races.Add(int64(len(seqs)) - n)
+	if int(n) < len(seqs) {
+		if seqs, err = seqsOf(db.QueryContext(ctx, fmt.Sprintf("SELECT seq, payload FROM pawl_job%s AND token = %d", in, token))); err != nil {
+			return false, err
+		}
+	}
+	if len(seqs) > 0 {
+		_, err = db.ExecContext(ctx, "DELETE FROM pawl_job WHERE seq IN ("+strings.Join(seqs, ",")+")")
+	}
 	return true, err
 }
 

@@ -197,7 +197,7 @@ func (r *record) current(fence int64) bool { return r.state == pawl.Running && r
 func (r *record) ref() pawl.Ref {
 	ref := pawl.Ref{Queue: r.queue, ID: r.id}
 	if r.state == pawl.Running {
-		ref.Fence, ref.Locator = r.fence, r.seq
+		ref.Fence, ref.Locator = r.fence, locator(r)
 	}
 	return ref
 }

@@ -25,6 +25,7 @@ type batch struct {
 	s       *Store
 	run     Querier
 	foreign bool  // in a caller's transaction, where it waits for locks
+	fast    bool  // claims and acks may go the fast way
 	latest  bool  // reads what is committed, not what the snapshot of a caller's transaction holds
 	now     int64 // by the storage's clock; 0 until it is known
 	events  events

@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/pawlq/pawl"
@@ -17,18 +18,40 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 		return nil, nil
 	}
 	st := newSettlement(outcomes)
-	if err := s.inTx(ctx, st.run); err != nil {
+	if done, err := s.ackOne(ctx, st); done || err != nil {
+		return nil, err
+	}
+	if err := s.inTxFast(ctx, st.run); err != nil {
 		return nil, err
 	}
 	err := st.rest(ctx, s)
 	return st.lost(), err
 }
 
+// ackOne is one statement for an ack that is alone in its call. It has done
+// nothing if it is not as it was expected.
+func (s *Store) ackOne(ctx context.Context, st *settlement) (done bool, err error) {
+	places, ok := st.fastAcks()
+	if !s.mariaDB || len(st.todo) > 1 || !ok {
+		return false, nil
+	}
+	err = s.alone(ctx, func(b *batch) error {
+		if err := st.ackFast(b, places); err != nil {
+			return &sentError{err}
+		}
+		return nil
+	})
+	if errors.Is(err, errSlow) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // cycle settles and claims in one transaction.
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
 	var c pawl.Claimed
 	st := newSettlement(outcomes)
-	err := s.inTx(ctx, func(b *batch) (err error) {
+	err := s.inTxFast(ctx, func(b *batch) (err error) {
 		if len(outcomes) > 0 {
 			if err := st.run(b); err != nil {
 				return err
@@ -92,6 +115,9 @@ func (st *settlement) busy() error {
 
 // run settles what is to do, in a transaction.
 func (st *settlement) run(b *batch) error {
+	if places, ok := st.fastAcks(); ok && b.fast {
+		return st.ackFast(b, places)
+	}
 	refs := make([]pawl.Ref, len(st.todo))
 	for k, i := range st.todo {
 		refs[k] = st.outcomes[i].Ref

@@ -1,0 +1,129 @@
+package mysql
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/pawlq/pawl"
+)
+
+// window spreads claimers that are in each other's way: each takes a batch at a
+// random place among the next few batches of a queue. It is one batch wide, which
+// keeps the order exact, until claims lose candidates to others.
+type window struct {
+	mu     sync.Mutex
+	width  int // in batches
+	streak int // claims since it was changed
+}
+
+const (
+	maxWidth = 16
+	// patientClaims is how many claims without a loss, for each batch of the
+	// width, make the window narrower.
+	patientClaims = 8
+)
+
+// offset is where a claim of n jobs begins.
+func (w *window) offset(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rand.IntN(max(w.width, 1)) * n
+}
+
+// note takes over what became of the candidates of a claim.
+func (w *window) note(candidates, lost int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.width, w.streak = max(w.width, 1), w.streak+1
+	switch {
+	case 5*lost > candidates:
+		w.width, w.streak = min(2*w.width, maxWidth), 0
+	case lost > 0:
+		w.streak = 0
+	case w.streak >= patientClaims*w.width:
+		w.width, w.streak = max(w.width/2, 1), 0
+	}
+}
+
+// maxRounds is how often a claim looks for other candidates after it has lost
+// them all.
+const maxRounds = 5
+
+// claimFast claims up to n jobs of a queue: it reads candidates without locking
+// them, and takes those whose version, which is the fence of their last claim, is
+// as it was. No candidate is late at b.now.
+func (b *batch) claimFast(queue string, n int, spec pawl.ClaimSpec) ([]*record, error) {
+	for round := 1; ; round++ {
+		found, err := b.candidates(queue, n, b.s.window.offset(n))
+		if len(found) == 0 || err != nil {
+			return nil, err
+		}
+		fence, err := b.nextFence()
+		if err != nil {
+			return nil, err
+		}
+		taken, err := b.takeUnchanged(found, fence, spec)
+		if err != nil {
+			return nil, err
+		}
+		b.s.window.note(len(found), len(found)-len(taken))
+		if len(taken) > 0 || round == maxRounds {
+			return taken, nil
+		}
+	}
+}
+
+// candidates reads ready jobs in claim order. A place behind the last one is as
+// good as the first.
+func (b *batch) candidates(queue string, n, offset int) ([]*record, error) {
+	t := b.sql("SELECT " + recordColumns + ", payload FROM (SELECT seq AS s FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+	t.add(" AND state = 2 ORDER BY urgency, moment, seq LIMIT ").num(int64(n)).add(" OFFSET ").num(int64(offset))
+	found, err := b.withPayloads(t.add(") AS v STRAIGHT_JOIN pawl_job AS j FORCE INDEX (PRIMARY) ON j.seq = v.s"))
+	if err == nil && len(found) < n && offset > 0 {
+		return b.candidates(queue, n, 0)
+	}
+	slices.SortFunc(found, inClaimOrder)
+	return found, err
+}
+
+func inClaimOrder(a, b *record) int {
+	return cmp.Or(cmp.Compare(a.urgency, b.urgency), cmp.Compare(a.moment, b.moment), cmp.Compare(a.seq, b.seq))
+}
+
+// takeUnchanged makes those of the candidates running that are as they were read,
+// and returns them.
+func (b *batch) takeUnchanged(found []*record, fence int64, spec pawl.ClaimSpec) ([]*record, error) {
+	bySeq := slices.SortedFunc(slices.Values(found), func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
+	t := b.sql(shortWait + "UPDATE JSON_TABLE('[")
+	list(t, bySeq, func(r *record) { t.add("[").num(r.seq).add(",").num(r.fence).add("]") })
+	t.add("]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', f BIGINT PATH '$[1]')) AS v STRAIGHT_JOIN pawl_job AS j")
+	t.add(" FORCE INDEX (PRIMARY) ON j.seq = v.s AND j.fence = v.f AND j.state = 2 AND (j.start_before = 0 OR j.start_before > ")
+	n, err := b.execFast(b.setRunning(t.num(b.now).add(")"), fence, spec))
+	if err == errSlow {
+		b.s.goSlow()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if int(n) < len(found) {
+		if found, err = b.won(found, fence); err != nil {
+			return nil, err
+		}
+	}
+	return found, b.running(found, fence, spec)
+}
+
+// won are the candidates that have the fence.
+func (b *batch) won(found []*record, fence int64) ([]*record, error) {
+	seqs, err := column[int64](b, b.sql("SELECT seq FROM ").seqs(seqsOf(found)).add(" AND j.state = 3 AND j.fence = ").num(fence))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(seqs)
+	return slices.DeleteFunc(found, func(r *record) bool {
+		_, mine := slices.BinarySearch(seqs, r.seq)
+		return !mine
+	}), nil
+}

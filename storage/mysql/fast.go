@@ -18,10 +18,9 @@ import (
 // finds otherwise than it was, is left to the slow way, which can do all.
 
 const (
-	// shortWait is for rows that another claim is about to take. It is in seconds.
+	// shortWait is for rows that another claim is about to take, or has lost: the
+	// server keeps some of those locked until its commit. It is in seconds.
 	shortWait = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
-	// noWait is for rows that nobody else should have.
-	noWait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
 	// slowTime is how long claims go the slow way after one of them waited in
 	// vain: whoever has locked the row may have it for long.
 	slowTime = 10 * time.Second
@@ -100,7 +99,7 @@ func (st *settlement) fastAcks() (places [3][]int, ok bool) {
 // ackFast settles all, or fails with errSlow.
 func (st *settlement) ackFast(b *batch, places [3][]int) error {
 	if len(places[ackDeletes]) > 0 {
-		t := st.claims(b.sql(noWait+"DELETE j FROM "), places[ackDeletes])
+		t := st.claims(b.sql(shortWait+"DELETE j FROM "), places[ackDeletes])
 		n, err := b.execFast(t.add(" AND j.retention < 0 AND j.ukey = '' AND j.apart = 0"))
 		if err == nil && int(n) < len(places[ackDeletes]) {
 			err = errSlow
@@ -111,7 +110,7 @@ func (st *settlement) ackFast(b *batch, places [3][]int) error {
 	}
 	if len(places[ackKeeps]) > 0 {
 		// A join takes its conditions before SET.
-		t := st.claims(b.sql(noWait+"UPDATE "), places[ackKeeps]).add(" AND j.retention >= 0 AND j.ukey = '' AND j.apart < 2")
+		t := st.claims(b.sql(shortWait+"UPDATE "), places[ackKeeps]).add(" AND j.retention >= 0 AND j.ukey = '' AND j.apart < 2")
 		b.time(t.add(" SET j.state = 4, j.last_fence = j.fence, j.last_verb = 1, j.moment = "))
 		n, err := b.execFast(b.time(t.add(", j.wake_at = j.retention + ")))
 		if err == nil && int(n) < len(places[ackKeeps]) {

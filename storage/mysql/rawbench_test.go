@@ -17,11 +17,23 @@ import (
 	"github.com/pawlq/pawl/storage/mysql"
 )
 
-// cpuOf reports what the server and this process did per job beside what others
-// do on the machine.
-func cpuOf(b *testing.B, server *testserver.MariaDBServer) (report func()) {
-	before := server.CPU()
-	return func() { b.ReportMetric(float64((server.CPU()-before).Microseconds())/float64(b.N), "server-µs/job") }
+// watchServer reports how much of the processors the server took for a job, which
+// says more than the clock on a machine that others use too, and how many
+// deadlocks it saw.
+func watchServer(b *testing.B, server *testserver.MariaDBServer, db *sql.DB) (report func()) {
+	cpu, locks := server.CPU(), deadlocks(b, db)
+	return func() {
+		b.ReportMetric(float64((server.CPU()-cpu).Microseconds())/float64(b.N), "server-µs/job")
+		b.ReportMetric(float64(deadlocks(b, db)-locks), "deadlocks")
+	}
+}
+
+func deadlocks(b *testing.B, db *sql.DB) (n int) {
+	var name string
+	if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 // A rawDrain takes jobs from the Store's own tables by hand, without a contract.
@@ -49,7 +61,7 @@ func benchRaw(b *testing.B, claimers int) {
 			s := open(b, db, nil)
 			fillBench(b, s, b.N, pawl.DeleteNow)
 			b.ResetTimer()
-			defer cpuOf(b, server)()
+			defer watchServer(b, server, db)()
 			var wg sync.WaitGroup
 			for range claimers {
 				wg.Go(func() {
@@ -177,13 +189,16 @@ func BenchmarkDrain(b *testing.B) {
 			s := open(b, openDB(b, server, 32, func(c *driver.Config) { c.InterpolateParams = true }), &mysql.Options{})
 			fillBench(b, s, b.N, pawl.DeleteNow)
 			b.ResetTimer()
-			defer cpuOf(b, server)()
+			defer watchServer(b, server, s.DB())()
 			var wg sync.WaitGroup
 			for range claimers {
 				wg.Go(func() { drain(b, s, 100) })
 			}
 			wg.Wait()
 			perJob(b, b.N)
+			if candidates, lost := s.Races(); candidates > 0 {
+				b.ReportMetric(100*float64(lost)/float64(candidates), "%-lost")
+			}
 		})
 	}
 }

@@ -11,7 +11,7 @@ import (
 // lockedTries is how often a settle looks again at jobs that others have
 // locked: a call of this package lets go within milliseconds, an open
 // transaction may not.
-const lockedTries = 6
+const lockedTries = 8
 
 func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
 	if len(outcomes) == 0 {

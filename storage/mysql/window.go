@@ -9,27 +9,52 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// window spreads claimers that are in each other's way: each takes a batch at a
-// random place among the next few batches of a queue. It is one batch wide, which
-// keeps the order exact, until claims lose candidates to others.
+// window spreads claimers that are in each other's way over the next few batches
+// of a queue. It is as wide as there are claims of this Store under way, so that a
+// single one keeps the order exact, and wider while claims lose candidates to
+// other processes.
 type window struct {
-	mu     sync.Mutex
-	width  int // in batches
-	streak int // claims since it was changed
+	mu       sync.Mutex
+	underWay int
+	width    int // in batches
+	streak   int // claims since it was changed
+	next     int // which batch of the window is next
+
+	candidates, lost int64 // of all claims
 }
 
 const (
-	maxWidth = 16
+	maxWidth = 32
 	// patientClaims is how many claims without a loss, for each batch of the
 	// width, make the window narrower.
 	patientClaims = 8
 )
 
-// offset is where a claim of n jobs begins.
+// enter begins a claim, leave ends it.
+func (w *window) enter() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.underWay++
+}
+
+func (w *window) leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.underWay--
+}
+
+// offset is where a claim of n jobs begins: those of this Store take turns, those
+// of others begin elsewhere.
 func (w *window) offset(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return rand.IntN(max(w.width, 1)) * n
+	if width := max(w.width, w.underWay); width > 1 {
+		if w.next++; w.next%width == 0 {
+			w.next = rand.IntN(width)
+		}
+		return w.next % width * n
+	}
+	return 0
 }
 
 // note takes over what became of the candidates of a claim.
@@ -37,6 +62,7 @@ func (w *window) note(candidates, lost int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.width, w.streak = max(w.width, 1), w.streak+1
+	w.candidates, w.lost = w.candidates+int64(candidates), w.lost+int64(lost)
 	switch {
 	case 5*lost > candidates:
 		w.width, w.streak = min(2*w.width, maxWidth), 0
@@ -55,6 +81,8 @@ const maxRounds = 5
 // them, and takes those whose version, which is the fence of their last claim, is
 // as it was. No candidate is late at b.now.
 func (b *batch) claimFast(queue string, n int, spec pawl.ClaimSpec) ([]*record, error) {
+	b.s.window.enter()
+	defer b.s.window.leave()
 	for round := 1; ; round++ {
 		found, err := b.candidates(queue, n, b.s.window.offset(n))
 		if len(found) == 0 || err != nil {

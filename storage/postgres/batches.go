@@ -10,44 +10,64 @@ import (
 // left to Sweep.
 const maxBatches = 10_000
 
-// batches remembers which jobs of this Store's claims are not settled, so that
-// the row of a claim can go with the last of them. Only what this Store has read
-// as running, and then settled itself, counts: a claim must never go while it
-// holds a fresh job.
+// batches remembers which jobs of this Store's claims are not settled. So the row
+// of a claim can go with the last of them, and an ack need not look for it. Only
+// what this Store has read as running, and then settled itself, counts: a claim
+// must never go while it holds a fresh job.
 type batches struct {
-	mu   sync.Mutex
-	left map[int64]map[pawl.ID]struct{} // by fence
-	over []int64
+	mu     sync.Mutex
+	claims map[int64]*batch // by fence
+	over   []int64
+}
+
+// batch is one claim.
+type batch struct {
+	fence     int64
+	worker    string
+	claimedAt int64
+	left      map[pawl.ID]int64 // their seq: an ID can be enqueued again
 }
 
 // add notes the jobs of one claim.
-func (b *batches) add(jobs []*pawl.Job) {
-	if len(jobs) == 0 {
+func (b *batches) add(found []*record) {
+	if len(found) == 0 {
 		return
 	}
-	left := make(map[pawl.ID]struct{}, len(jobs))
-	for _, j := range jobs {
-		left[j.ID] = struct{}{}
+	first := found[0]
+	claim := &batch{first.fence, first.worker, first.claimedAt, make(map[pawl.ID]int64, len(found))}
+	for _, r := range found {
+		claim.left[r.id] = r.seq
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.left == nil || len(b.left) >= maxBatches {
-		b.left = make(map[int64]map[pawl.ID]struct{})
+	if b.claims == nil || len(b.claims) >= maxBatches {
+		b.claims = make(map[int64]*batch)
 	}
-	b.left[jobs[0].Fence] = left
+	b.claims[claim.fence] = claim
+}
+
+// of returns the claim by which a job was read as running, if it is known, and
+// the seq of the job.
+func (b *batches) of(ref pawl.Ref) (claim *batch, seq int64, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if claim = b.claims[ref.Fence]; claim != nil {
+		seq, ok = claim.left[ref.ID]
+	}
+	return claim, seq, ok
 }
 
 // settled notes that a settle of a claim was committed.
 func (b *batches) settled(ref pawl.Ref) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	left, ok := b.left[ref.Fence]
+	claim, ok := b.claims[ref.Fence]
 	if !ok {
 		return
 	}
-	delete(left, ref.ID)
-	if len(left) == 0 {
-		delete(b.left, ref.Fence)
+	delete(claim.left, ref.ID)
+	if len(claim.left) == 0 {
+		delete(b.claims, ref.Fence)
 		b.over = append(b.over, ref.Fence)
 	}
 }

@@ -48,15 +48,16 @@ type claim struct {
 	ctx  context.Context
 	spec pawl.ClaimSpec
 	got  pawl.Claimed
-	// unpromoted means that the queue may have more jobs that are due but
-	// Scheduled, so that nothing was claimed yet.
-	unpromoted bool
+	// again means that nothing was claimed from the queue yet: it may have more
+	// jobs that are due but Scheduled, or placed ones that were not asked for.
+	again bool
 	// stale means that transaction ids are older than the fresh jobs.
 	stale bool
 }
 
 // run settles and claims in as few round trips as the number of queues, and of
-// scheduled jobs that have become due, allows.
+// scheduled jobs that have become due, allows. It takes one more where the first
+// placed jobs show.
 func (c *claim) run(st *settlement) error {
 	todo := c.spec.Queues
 	single := len(todo) == 1
@@ -74,11 +75,11 @@ func (c *claim) run(st *settlement) error {
 	switch {
 	case !single:
 		todo = c.asks(places)
-	case !c.unpromoted:
+	case !c.again:
 		todo = nil
 	}
 	for len(todo) > 0 && err == nil && len(c.got.Jobs) < c.spec.Max {
-		if err = c.one(todo[0]); !c.unpromoted {
+		if err = c.one(todo[0]); !c.again {
 			todo = todo[1:]
 		}
 	}
@@ -92,8 +93,7 @@ func (c *claim) run(st *settlement) error {
 	return err
 }
 
-// one claims from one queue, or promotes some of its
-// jobs if that comes first.
+// one claims from one queue, or finds that it must be asked again.
 func (c *claim) one(ask pawl.QueueAsk) error {
 	before := c.got.Jobs
 	return c.s.pipelined(c.ctx, func(p *pipeline) { c.queue(p, nil, ask, before) })
@@ -138,59 +138,93 @@ const promoteStep = pawl.MaxStep
 // The jobs are read after the commit: a client that is slow to take them does not
 // hold up the claims of others.
 func (c *claim) queue(p *pipeline, st *settlement, ask pawl.QueueAsk, before []*pawl.Job) {
-	q, now, mark := c.s.q, c.s.clock(), rand.Int64()
-	room := c.spec.Max - len(before)
-	n := min(ask.Max, room)
+	q, mark, room := c.s.q, rand.Int64(), c.spec.Max-len(before)
+	placed := c.s.lanes.has(ask.Queue)
 	p.begin(q)
 	c.lock(p)
 	if st != nil {
 		st.first(p)
 	}
+	if placed {
+		c.promote(p, ask.Queue)
+	}
+	p.exec(q.lock, c.s.claimHash(ask.Queue))
+	if placed {
+		c.claimBoth(p, ask, room, mark)
+	} else {
+		c.claimFresh(p, ask, room, mark)
+	}
+	p.commit(q)
+	c.read(p, ask.Queue, mark, placed, before)
+}
+
+// promote makes Ready what is due, and ends what has expired.
+func (c *claim) promote(p *pipeline, queue string) {
 	p.each(func(row scanner) error {
 		var setting string
-		return row.Scan(&c.unpromoted, &setting)
-	}, q.promote, now, ask.Queue, promoteStep)
-	p.exec(q.expire, now, pawl.MaxStep)
-	p.exec(q.lock, c.s.claimHash(ask.Queue))
+		return row.Scan(&c.again, &setting)
+	}, c.s.q.promote, c.s.clock(), queue, promoteStep)
+	p.exec(c.s.q.expire, c.s.clock(), pawl.MaxStep)
+}
+
+// claimBoth claims from both lanes of a queue.
+func (c *claim) claimBoth(p *pipeline, ask pawl.QueueAsk, room int, mark int64) {
 	p.each(func(row scanner) error {
 		var us int64
-		var stale bool
-		err := row.Scan(&us, &stale)
+		var stale, placed bool
+		err := row.Scan(&us, &stale, &placed)
 		c.stale = c.stale || stale
 		c.got.NextDue = untilMicros(us)
+		c.s.lanes.note(ask.Queue, c.again || placed)
 		return err
-	}, q.claim, now, ask.Queue, n, c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease), c.names(), mark, room)
-	p.commit(q)
-	c.read(p, ask.Queue, mark, before)
+	}, c.s.q.claim, c.claimArgs(ask, room, mark)...)
+}
+
+// claimArgs are those of a statement that claims: room is how much more the call
+// may claim, of whatever queue.
+func (c *claim) claimArgs(ask pawl.QueueAsk, room int, mark int64) []any {
+	return []any{c.s.clock(), ask.Queue, min(ask.Max, room), c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease), c.names(), mark, room}
 }
 
 // read reads what was claimed from a queue.
-func (c *claim) read(p *pipeline, queue string, mark int64, before []*pawl.Job) {
+func (c *claim) read(p *pipeline, queue string, mark int64, placed bool, before []*pawl.Job) {
 	var found []*record
 	p.rows(func(rows pgx.Rows) error {
 		found = nil
-		return scanAll(rows, func(row scanner) error {
+		err := scanAll(rows, func(row scanner) error {
 			r := &record{queue: queue}
 			found = append(found, r)
 			return r.scanFresh(row, c.spec.Worker)
 		})
+		if err == nil && !placed {
+			c.take(found, before)
+		}
+		return err
 	}, c.s.q.claimedFresh, mark)
+	if !placed {
+		return
+	}
 	p.rows(func(rows pgx.Rows) error {
 		err := scanAll(rows, func(row scanner) error {
 			r := new(record)
 			found = append(found, r)
 			return r.scan(row, &r.payload, &r.counts.Extends)
 		})
-		slices.SortFunc(found, inClaimOrder)
-		c.got.Jobs = slices.Clip(before)
-		for _, r := range found {
-			c.got.Jobs = append(c.got.Jobs, r.job())
-		}
 		if err == nil {
-			c.s.batches.add(c.got.Jobs[len(before):])
+			c.take(found, before)
 		}
 		return err
 	}, c.s.q.claimedPlaced, mark)
+}
+
+// take adds the records of one queue to what is got.
+func (c *claim) take(found []*record, before []*pawl.Job) {
+	slices.SortFunc(found, inClaimOrder)
+	c.got.Jobs = slices.Clip(before)
+	for _, r := range found {
+		c.got.Jobs = append(c.got.Jobs, r.job())
+	}
+	c.s.batches.add(found)
 }
 
 func inClaimOrder(a, b *record) int {

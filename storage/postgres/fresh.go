@@ -80,13 +80,8 @@ func claimSQL() string {
 			FROM g, unnest(g.pend, g.pendseq) AS q(x, i)
 			WHERE NOT (pg_visible_in_snapshot(q.x, pg_current_snapshot())
 				AND CASE WHEN g.rest IS NULL THEN g.short OR g.final > q.x ELSE g.rest > q.x END)
-			UNION ALL
-			SELECT x, 0 FROM g, pg_snapshot_xip(pg_current_snapshot()) AS x WHERE x > g.xid AND x < g.next) z),
-	w AS (UPDATE public.pawl_head d SET xid = g.next, seq = g.nextseq, pend = o.pend, pendseq = o.pendseq,
-			n = (d.n + 1) % ` + headUpdates + `, gen = d.gen + (d.n + 1 = ` + headUpdates + `)::int
-		FROM g, o WHERE d.ctid = g.tid),
-	s AS (INSERT INTO public.pawl_head (queue, xid, seq, pend, pendseq)
-		SELECT $2::text, g.next, g.nextseq, o.pend, o.pendseq FROM g, o WHERE g.tid IS NULL),
+			` + newlyPending + `) z),
+	` + moveHead + `,
 	r AS (INSERT INTO public.pawl_claim (fence, token, mark, queue, worker, claimed_at, lease, until, lo, hi, seqs, xids, ids)
 		SELECT e.fence, $4::bigint, $8::bigint, $2::text, $5::text, t.now, $6::bigint, t.now + min(coalesce(m.lease, $6::bigint)),
 			coalesce(min(m.seq) FILTER (WHERE tid IS NULL), 0), coalesce(max(m.seq) FILTER (WHERE tid IS NULL), 0),
@@ -99,10 +94,28 @@ func claimSQL() string {
 			attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END
 		FROM t, e, m WHERE j.ctid = m.tid)
 	SELECT CASE WHEN (SELECT count(*) FROM m) < $9::bigint THEN ` + nextDueSQL + ` ELSE 0 END,
-		h.xid >= pg_snapshot_xmax(pg_current_snapshot()) OR (SELECT n FROM b) = 0 AND coalesce((
-			SELECT xid FROM public.pawl_job WHERE state = 0 AND queue = $2::text ORDER BY xid DESC LIMIT 1)
-			>= pg_snapshot_xmax(pg_current_snapshot()), false)
+		` + staleHead("(SELECT n FROM b)") + `, EXISTS (SELECT 1 FROM p)
 	FROM h`
+}
+
+// newlyPending adds to pend what is open and passed by the head, as it moves from
+// xid to next.
+const newlyPending = `UNION ALL
+			SELECT x, 0 FROM g, pg_snapshot_xip(pg_current_snapshot()) AS x WHERE x > g.xid AND x < g.next`
+
+// moveHead writes the new head g with its pend o.
+const moveHead = `w AS (UPDATE public.pawl_head d SET xid = g.next, seq = g.nextseq, pend = o.pend, pendseq = o.pendseq,
+			n = (d.n + 1) % ` + headUpdates + `, gen = d.gen + (d.n + 1 = ` + headUpdates + `)::int
+		FROM g, o WHERE d.ctid = g.tid),
+	s AS (INSERT INTO public.pawl_head (queue, xid, seq, pend, pendseq)
+		SELECT $2::text, g.next, g.nextseq, o.pend, o.pendseq FROM g, o WHERE g.tid IS NULL)`
+
+// staleHead is whether transaction ids have begun anew: the head lies beyond
+// them, or, where a claim found no more than some number of fresh jobs, such a job.
+func staleHead(found string) string {
+	return `(h.xid >= pg_snapshot_xmax(pg_current_snapshot()) OR ` + found + ` = 0 AND coalesce((
+			SELECT xid FROM public.pawl_job WHERE state = 0 AND queue = $2::text ORDER BY xid DESC LIMIT 1)
+			>= pg_snapshot_xmax(pg_current_snapshot()), false))`
 }
 
 // nextDueSQL is how long it is until the first scheduled job of the queues $7 is
@@ -140,10 +153,15 @@ const marked = `(SELECT * FROM public.pawl_claim WHERE mark >= $1::bigint AND ma
 func (q *statements) fresh(o *Options) {
 	// pawl_job_fresh, pawl_job_ready, then by ctid; pawl_job_scheduled
 	q.claim = named(claimSQL(), o)
-	// pawl_claim_mark, pawl_job_fresh
+	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled
+	q.claimFresh = named(claimFreshSQL(), o)
+	const columns = `seq, id, kind, run_at, created_at, lease, timeout, retention, max_attempts, max_rescues, meta, payload`
+	// pawl_claim_mark, then by ctid or else pawl_job_fresh
 	q.claimedFresh = named(`SELECT j.seq, j.id, j.kind, j.run_at, j.created_at, coalesce(j.lease, 0), coalesce(j.timeout, 0), j.retention,
 			j.max_attempts, j.max_rescues, coalesce(j.meta::text, ''), j.payload, c.fence, c.claimed_at, c.lease
-		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq) CROSS JOIN LATERAL `+freshOf("*")+` j`, o)
+		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.tids, c.xids, c.seqs) AS u(tid, xid, seq) CROSS JOIN LATERAL (
+			SELECT * FROM (SELECT `+columns+` FROM public.pawl_job WHERE ctid = u.tid AND seq = u.seq AND state = 0
+				UNION ALL `+freshOf(columns)+`) x LIMIT 1) j`, o)
 	// pawl_claim_mark, pawl_job_pkey, pawl_lease_pkey
 	q.claimedPlaced = named(`SELECT `+recordColumns+`, j.payload,
 			coalesce((SELECT l.extends FROM public.pawl_lease l WHERE l.seq = j.seq), 0)

@@ -159,6 +159,7 @@ type Store struct {
 	group groups
 
 	batches batches
+	lanes   lanes
 
 	closing sync.Once
 }

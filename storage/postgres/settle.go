@@ -58,13 +58,16 @@ func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
 
 // first puts the first round into a pipeline.
 func (st *settlement) first(p *pipeline) {
-	if len(st.rounds) > 0 {
-		st.over = append(st.over, st.s.batches.take()...)
-		if len(st.over) > 0 {
-			p.exec(st.s.q.dropClaims, st.over)
-		}
-		st.add(p, st.rounds[0])
+	if len(st.rounds) == 0 {
+		return
 	}
+	st.over = append(st.over, st.s.batches.take()...)
+	if len(st.over) > 0 {
+		p.exec(st.s.q.dropClaims, st.over)
+	}
+	a, others := st.split(st.rounds[0])
+	st.addAcks(p, a)
+	st.add(p, others)
 }
 
 // lockedTries is how often a settle looks again at jobs that others have
@@ -75,10 +78,12 @@ const lockedTries = 6
 // rest runs the other rounds, and tries the jobs that were locked again.
 func (st *settlement) rest(ctx context.Context) error {
 	for n, round := range st.rounds {
-		if n > 0 {
-			if err := st.again(ctx, round); err != nil {
-				return err
-			}
+		todo := round
+		if n == 0 {
+			todo = st.with(round, statusUnsure)
+		}
+		if err := st.again(ctx, todo); err != nil {
+			return err
 		}
 		for try := 1; try < lockedTries; try++ {
 			locked := st.with(round, statusLocked)
@@ -110,11 +115,17 @@ func (st *settlement) rest(ctx context.Context) error {
 }
 
 func (st *settlement) again(ctx context.Context, places []int) error {
+	if len(places) == 0 {
+		return nil
+	}
 	return st.s.pipelined(ctx, func(p *pipeline) { st.add(p, places) })
 }
 
 // add puts the settling of some places into a pipeline.
 func (st *settlement) add(p *pipeline, places []int) {
+	if len(places) == 0 {
+		return
+	}
 	for _, i := range places {
 		st.status[i] = 0
 	}

@@ -14,12 +14,12 @@ type statements struct {
 	insert, replace, exists, holder, releaseKey, forgetProgressOf string
 	waiting, leastUrgent, nextScheduled, drop                     string
 
-	promote, expire, claim, claimedBy, nextDue, claimable                              string
+	promote, expire, claim, claimFresh, claimedBy, nextDue, claimable                  string
 	begin, commit, claimedFresh, claimedPlaced, dropClaims                             string
 	system, knownSystem, noteSystem, freeze, thawClaimed, thawReady, noClaims, noHeads string
 	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks               string
 
-	settle, settleTx, extend string
+	ack, settle, settleTx, extend string
 
 	tryLock, suspects, unstrand, dropHead string
 
@@ -176,9 +176,12 @@ const (
 	statusMissing  = 3
 	statusLocked   = 4 // by an open transaction, or changed this very moment
 	statusUnseen   = 5 // claimed after the snapshot of its transaction was taken
+	statusUnsure   = 6 // not done by the statement for acks
 )
 
 func (q *statements) settles(o *Options) {
+	// pawl_job_pkey
+	q.ack = named(ackSQL, o)
 	q.settle = named(settleSQL("SKIP LOCKED"), o)
 	q.settleTx = named(settleSQL(""), o)
 	const current = `(j.state = 3 AND j.fence = i.fence OR j.state = 0 AND (i.fence, j.seq) IN (SELECT fence, seq FROM k))`

@@ -294,11 +294,19 @@ const noPriority = 5000
 
 // appendOutcome writes the fields of an outcome, in the order of lua/cycle.lua.
 func appendOutcome(m *message, place int, o *pawl.Outcome) {
-	m.array(9)
+	plain := o.Verb == pawl.Ack && len(o.Result) == 0 && !o.Repeat
+	if plain {
+		m.array(4)
+	} else {
+		m.array(9)
+	}
 	m.int(int64(place))
 	m.bytes(o.Ref.ID[:])
 	m.int(fence(o.Ref.Fence))
 	m.int(int64(o.Verb))
+	if plain {
+		return
+	}
 	m.int(microseconds(max(o.Delay, 0)))
 	if o.Priority != nil {
 		m.int(int64(*o.Priority))

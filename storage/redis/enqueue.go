@@ -168,15 +168,21 @@ func (e *enqueue) read(reply any, receipts []pawl.Receipt) error {
 	}
 	for _, sec := range e.sections {
 		for _, place := range sec.places {
-			if len(l) < 2 {
+			if len(l) < 1 {
 				return errReply
 			}
-			id, err := parseID(l[1])
-			if err != nil {
-				return err
+			r := pawl.Receipt{ID: e.reqs[place].ID, Queue: e.reqs[place].Queue, Status: pawl.ReceiptStatus(number(l[0]))}
+			l = l[1:]
+			if r.Status != pawl.Stored { // the ID of who is there follows
+				if len(l) < 1 {
+					return errReply
+				}
+				if r.ID, err = parseID(l[0]); err != nil {
+					return err
+				}
+				l = l[1:]
 			}
-			receipts[place] = pawl.Receipt{ID: id, Queue: e.reqs[place].Queue, Status: pawl.ReceiptStatus(number(l[0]))}
-			l = l[2:]
+			receipts[place] = r
 		}
 	}
 	return nil
@@ -226,7 +232,12 @@ func bodyRest(q *pawl.Request) []byte {
 // appendRequest writes the fields of a request, in the order of lua/enqueue.lua,
 // and the number of the argument with the rest.
 func appendRequest(m *message, q *pawl.Request, rest int) {
-	m.array(16)
+	plain := q.UniqueKey == "" && q.UniqueMode == 0 && q.UniqueWindow == 0 && q.StartBefore.IsZero() && q.MaxDepth <= 0
+	if plain {
+		m.array(9)
+	} else {
+		m.array(16)
+	}
 	m.bytes(q.ID[:])
 	m.int(int64(q.Priority))
 	m.int(microseconds(max(q.Delay, 0)))
@@ -235,6 +246,10 @@ func appendRequest(m *message, q *pawl.Request, rest int) {
 	m.int(int64(q.MaxAttempts))
 	m.int(int64(q.MaxRescues))
 	m.int(microseconds(q.Lease))
+	m.int(int64(rest))
+	if plain {
+		return
+	}
 	m.int(micros(q.StartBefore))
 	if q.UniqueKey == "" {
 		m.int(0)
@@ -246,5 +261,4 @@ func appendRequest(m *message, q *pawl.Request, rest int) {
 	m.int(int64(q.OnDuplicate))
 	m.int(int64(max(q.MaxDepth, 0)))
 	m.flag(q.WhenFull == pawl.DropOldest)
-	m.int(int64(rest))
 }

@@ -1,11 +1,14 @@
 -- Settles outcomes and claims jobs.
 
--- Fields of an outcome; Go's settle.go has the same list.
+-- Fields of an outcome; Go's claim.go has the same list. Most end at VERB: an ack of no
+-- result that is not repeated.
 local PLACE, ID, REF, VERB, DELAY, URGENCY, PAYLOAD, STACK, REPEAT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local ACK, NACK, BURY, RELEASE, SNOOZE, SKIP = 1, 2, 3, 4, 5, 6
 -- How a claim is made: not at all, with new jobs, with those of its token if there
 -- are any, or only with those.
 local FRESH, AGAIN, ONLYAGAIN = 1, 2, 3
+-- Fields of a plain record.
+local PLAIN = 16
 -- Promotions, and looks at ready jobs, of one call. More are left to further calls:
 -- a claim must not choose before all due jobs are ready.
 local MAXPROMOTED, MAXPOPPED = 10 * STEP, 10 * STEP
@@ -28,7 +31,7 @@ local function settleone(q, id, r, o)
 	unlink(q, id, r)
 	r[LASTFENCE], r[LASTVERB] = r[FENCE], verb
 	if verb == ACK then
-		if o[PAYLOAD] ~= '' then
+		if o[PAYLOAD] and o[PAYLOAD] ~= '' then
 			r[RESULT] = 1
 			hput(q, EXTRA, 'r' .. id, o[PAYLOAD])
 		elseif r[RESULT] == 1 then
@@ -45,8 +48,61 @@ local function settleone(q, id, r, o)
 	wait(q, id, r, wRETRY, o[DELAY])
 end
 
+-- ackplain acks a job whose record is plain, as run leaves it at the first claim. It
+-- has no more than its place among the running jobs, and what it gets is put in lists
+-- that need no look at what was changed before.
+local function ackplain(q, id, r, p)
+	local retain, n = r[RETAIN], #p.run
+	p.run[n + 1], q.left[r[TOKEN]] = id, (q.left[r[TOKEN]] or 0) + 1
+	if retain < 0 then
+		p.gone[#p.gone + 1], q.rec[id] = id, false
+		return
+	end
+	local done = {sCOMPLETED, r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], 0, r[12], r[13], 0,
+		r[15], r[16], r[FENCE], ACK, now}
+	q.rec[id] = done
+	n = #p.set
+	p.set[n + 1], p.set[n + 2] = id, pack(done)
+	p.done[n + 1], p.done[n + 2] = p.now, id
+	p.purge[n + 1], p.purge[n + 2] = now + retain, id
+end
+
+local function flushplain(q, p)
+	chunked('ZREM', q.k[RUN], p.run, STEP)
+	chunked('HDEL', q.k[BODY], p.gone, STEP)
+	chunked('HDEL', q.k[STATE], p.gone, STEP)
+	chunked('HSET', q.k[STATE], p.set, 2 * STEP)
+	chunked('ZADD', q.k[DONE], p.done, 2 * STEP)
+	chunked('ZADD', q.k[PURGE], p.purge, 2 * STEP)
+end
+
+-- ackmost deals with the outcomes that are plain acks of plain records, which most are,
+-- and returns the others, and those accepted by ID. Of one job they stay in order.
+local function ackmost(q, outcomes)
+	local ids, rest, done, seen = {}, {}, {}, {}
+	local p = {run = {}, gone = {}, set = {}, done = {}, purge = {}, now = string.format('%.0f', now)}
+	for i, o in ipairs(outcomes) do ids[i] = o[ID] end
+	local states = call('HMGET', q.k[STATE], unpack(ids))
+	for i, o in ipairs(outcomes) do
+		local id, state = ids[i], states[i]
+		local r = not o[PAYLOAD] and o[VERB] == ACK and not seen[id] and state and cmsgpack.unpack(state)
+		seen[id] = true
+		if r and #r == PLAIN and r[STAT] == sRUNNING and r[FENCE] == o[REF] then
+			done[id] = o
+			ackplain(q, id, r, p)
+		else
+			rest[#rest + 1] = o
+		end
+	end
+	flushplain(q, p)
+	return rest, done
+end
+
 local function settle(q, outcomes)
-	local ids, done = {}, {} -- done has the accepted outcomes of this call by ID
+	local done -- has the accepted outcomes of this call by ID
+	outcomes, done = ackmost(q, outcomes)
+	if #outcomes == 0 then return flush(q) end
+	local ids = {}
 	for i, o in ipairs(outcomes) do ids[i] = o[ID] end
 	load(q, ids)
 	for _, o in ipairs(outcomes) do
@@ -114,15 +170,37 @@ local function run(q, id, r)
 	end
 end
 
+-- runplain makes a job Running that was never claimed, of which there is the head of its
+-- body alone, and returns its record as it is stored.
+local function runplain(q, r)
+	q.fence = q.fence + 1
+	local own = r[OWNLEASE] or 0
+	local till = now + (own > 0 and own or args.lease)
+	return pack({sRUNNING, r[2], r[3], r[4], r[5], r[6], r[7], r[8], own, 1, q.fence, now, now, till,
+		args.worker, args.token}), till
+end
+
+-- note enters a job in its claim.
+local function note(q, claim, id, state, till)
+	local n = claim.n + 1
+	claim.n, claim.ids[n] = n, id
+	claim.first = math.min(claim.first or till, till)
+	claim.run[2 * n - 1], claim.run[2 * n] = q.fence, id
+	claim.set[2 * n - 1], claim.set[2 * n] = id, state
+end
+
 -- take claims what was popped from the ready set.
 local function take(q, popped, claim)
 	local ids = {}
 	for i = 1, #popped, 2 do ids[#ids + 1] = idofready(popped[i]) end
 	local bodies, states = call('HMGET', q.k[BODY], unpack(ids)), call('HMGET', q.k[STATE], unpack(ids))
-	local n
 	for i, id in ipairs(ids) do
 		local r = states[i] and cmsgpack.unpack(states[i]) or bodies[i] and head(bodies[i])
-		if r and bodies[i] and r[1] <= sREADY then
+		if bodies[i] and not states[i] and #r <= OWNLEASE then
+			local state, till = runplain(q, r)
+			note(q, claim, id, state, till)
+			add(q, id, state, bodies[i], 0, 0)
+		elseif r and bodies[i] and r[1] <= sREADY then
 			pad(r)
 			r[STAT] = sREADY
 			if r[BEFORE] > 0 and r[BEFORE] <= now then
@@ -130,13 +208,9 @@ local function take(q, popped, claim)
 				zput(q, EXPIRE, id, false)
 			else
 				run(q, id, r)
-				n = claim.n + 1
-				claim.n = n
-				claim.ids[n] = id
-				claim.first = math.min(claim.first or r[UNTIL], r[UNTIL])
-				claim.run[2 * n - 1], claim.run[2 * n] = r[FENCE], id
-				local failed, state = r[FAILED], encode(r)
-				claim.set[2 * n - 1], claim.set[2 * n] = id, state
+				local failed, till, state = r[FAILED], r[UNTIL], nil
+				state = encode(r)
+				note(q, claim, id, state, till)
 				add(q, id, state, bodies[i], failed, 0)
 			end
 		elseif r and not bodies[i] then

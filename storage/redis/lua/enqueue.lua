@@ -2,7 +2,8 @@
 -- all, follows the first argument, one for each.
 
 -- Fields of a request; Go's enqueue.go has the same list.
-local ID, P, DELAY, AT, RET, ATT, RES, OWN, BEF, KEY, MODE, WIN, DUP, DEPTH, FULL, PLACE =
+-- Most requests end at PLACE and are plain: what follows is not set.
+local ID, P, DELAY, AT, RET, ATT, RES, OWN, PLACE, BEF, KEY, MODE, WIN, DUP, DEPTH, FULL =
 	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local REPLACE, DROP = 1, 1
 local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
@@ -10,6 +11,7 @@ local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
 local queues, receipts, unknown, wholes = {}, {}, {}, {}
 for n, section in ipairs(args.queues) do
 	queues[n] = open(n - 1)
+	queues[n].plain = {bodies = {}, ready = {}, later = {}}
 	if not queues[n].known then
 		if section.known == 0 then unknown[#unknown + 1] = n end
 		hput(queues[n], INFO, 'known', 1)
@@ -43,25 +45,39 @@ local function store(q, req)
 	q.seq, q.newseq = q.seq + 1, true
 	r[SEQ] = q.seq
 	terms(r, req)
-	if req[KEY] ~= 0 or req[BEF] ~= 0 or req[MODE] ~= 0 or req[WIN] ~= 0 then
-		extras(pad(r), req)
-		if req[KEY] ~= 0 then hput(q, UNIQUE, req[KEY], id) end
-		link(q, id, r)
-		q.dirty[id] = nil -- the body has it all
-		hput(q, BODY, id, pack(r) .. ARGV[req[PLACE]])
-		q.rec[id] = r
-		return
-	end
-	q.waiting = q.waiting + 1
-	if r[STAT] == sREADY then
-		zput(q, READY, readymember(r, id), r[PRIO])
-		q.fresh = q.fresh + 1
+	extras(pad(r), req)
+	if req[KEY] ~= 0 then hput(q, UNIQUE, req[KEY], id) end
+	link(q, id, r)
+	q.dirty[id] = nil -- the body has it all
+	hput(q, BODY, id, pack(r) .. ARGV[req[PLACE]])
+	q.rec[id] = r
+end
+
+-- storeplain stores a plain request, in lists that need no look at what was changed
+-- before.
+local function storeplain(q, req)
+	local id, p, own, seq = req[ID], q.plain, req[OWN], q.seq + 1
+	local at = math.max(req[AT] > 0 and req[AT] or now + req[DELAY], now)
+	local r = {sREADY, req[P], at, seq, now, req[RET], req[ATT], req[RES], own > 0 and own or nil}
+	q.seq, q.newseq, q.rec[id] = seq, true, true
+	local n = #p.bodies
+	if at > now then
+		r[STAT] = sSCHEDULED
+		local m = #p.later
+		p.later[m + 1], p.later[m + 2] = at, latermember(r, id)
+		q.later = math.min(q.later or at, at)
 	else
-		zput(q, LATER, latermember(r, id), r[RUNAT])
-		q.later = math.min(q.later or r[RUNAT], r[RUNAT])
+		local m = #p.ready
+		p.ready[m + 1], p.ready[m + 2] = r[PRIO], readymember(r, id)
+		q.fresh = q.fresh + 1
 	end
-	hput(q, BODY, id, encode(r) .. ARGV[req[PLACE]])
-	q.rec[id] = true
+	p.bodies[n + 1], p.bodies[n + 2] = id, pack(r) .. ARGV[req[PLACE]]
+end
+
+local function flushplain(q)
+	chunked('HSET', q.k[BODY], q.plain.bodies, 2 * STEP)
+	chunked('ZADD', q.k[READY], q.plain.ready, 2 * STEP)
+	chunked('ZADD', q.k[LATER], q.plain.later, 2 * STEP)
 end
 
 local function replace(q, id, r, req)
@@ -115,6 +131,13 @@ end
 local function enqueue(q, req)
 	local id = req[ID]
 	if q.rec[id] then return EXISTS, id end
+	if not req[BEF] then
+		if not q.log then
+			storeplain(q, req)
+			return STORED
+		end
+		for i = BEF, FULL do req[i] = 0 end -- others of this call must see it
+	end
 	if req[KEY] ~= 0 then
 		local r, who = holder(q, req[KEY])
 		if r then
@@ -129,7 +152,7 @@ local function enqueue(q, req)
 		load(q, {id})
 	end
 	store(q, req)
-	return STORED, id
+	return STORED
 end
 
 -- revert puts back what was flushed.
@@ -172,8 +195,11 @@ for n, section in ipairs(args.queues) do
 			return {'full', n, i}
 		end
 		receipts[#receipts + 1] = status
-		receipts[#receipts + 1] = id
+		if id then receipts[#receipts + 1] = id end
 	end
 end
-for _, q in ipairs(queues) do close(q) end
+for _, q in ipairs(queues) do
+	flushplain(q)
+	close(q)
+end
 return {'ok', receipts}

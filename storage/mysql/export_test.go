@@ -7,3 +7,6 @@ func (s *Store) Races() (candidates, lost int64) {
 	defer s.window.mu.Unlock()
 	return s.window.candidates, s.window.lost
 }
+
+// SlowWay makes s do without what only MariaDB can, as on MySQL.
+func (s *Store) SlowWay() { s.mariaDB = false }

@@ -44,8 +44,20 @@ func (b *batch) sql(start string) *text {
 	return (&text{prefix: b.s.o.Prefix}).add(start)
 }
 
-func (b *batch) result(t *text) (sql.Result, error) {
-	return b.run.ExecContext(b.ctx, string(t.buf), t.args...)
+func (b *batch) result(t *text) (res sql.Result, err error) {
+	err = b.send(func(ctx context.Context) (err error) {
+		res, err = b.run.ExecContext(ctx, string(t.buf), t.args...)
+		return err
+	})
+	return res, err
+}
+
+// send runs a statement.
+func (b *batch) send(f func(ctx context.Context) error) error {
+	if b.foreign {
+		return guarded(b.ctx, f)
+	}
+	return f(b.ctx)
 }
 
 func (b *batch) exec(t *text) (affected int64, err error) {
@@ -58,17 +70,19 @@ func (b *batch) exec(t *text) (affected int64, err error) {
 
 // each calls f with each row.
 func (b *batch) each(t *text, f func(scanner) error) error {
-	rows, err := b.run.QueryContext(b.ctx, string(t.buf), t.args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := f(rows); err != nil {
+	return b.send(func(ctx context.Context) error {
+		rows, err := b.run.QueryContext(ctx, string(t.buf), t.args...)
+		if err != nil {
 			return err
 		}
-	}
-	return rows.Err()
+		defer rows.Close()
+		for rows.Next() {
+			if err := f(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
 }
 
 // records loads the records that a query gives.

@@ -31,6 +31,24 @@ func TestStorage(t *testing.T) {
 	storagetest.Run(t, harness(t, nil))
 }
 
+// The contract holds on MySQL's way too, as far as MariaDB can show that.
+func TestStorageSlowWay(t *testing.T) {
+	h := harness(t, nil)
+	h.Groups = []string{"rules", "tx", "concurrent", "model"}
+	open, reopen := h.Open, h.Reopen
+	h.Open = func(t testing.TB, clock func() time.Time) pawl.Storage {
+		s := open(t, clock)
+		s.(*mysql.Store).SlowWay()
+		return s
+	}
+	h.Reopen = func(t testing.TB, s pawl.Storage, clock func() time.Time) pawl.Storage {
+		other := reopen(t, s, clock)
+		other.(*mysql.Store).SlowWay()
+		return other
+	}
+	storagetest.Run(t, h)
+}
+
 // harness runs the contract on tables of our own, over connections that edit has
 // changed.
 func harness(t testing.TB, edit func(*driver.Config)) storagetest.Harness {

@@ -122,13 +122,13 @@ func (t *txWriter) try(ctx context.Context, f func(*batch) error) (*events, erro
 		b.foreign, b.latest = true, try > 1
 		err := f(b)
 		if err == nil {
-			err = t.exec(ctx, savepointEnd)
+			err = t.exec(context.WithoutCancel(ctx), savepointEnd)
 			if err == nil {
 				return &b.events, nil
 			}
 			return nil, &undoError{err, err}
 		}
-		if endsTransaction(err) {
+		if isEnd(err) || endsTransaction(err) {
 			return nil, &undoError{err, err}
 		}
 		if undo := t.exec(context.WithoutCancel(ctx), savepointUndo); undo != nil {
@@ -156,28 +156,54 @@ func (t *txWriter) begin(ctx context.Context) error {
 // unlessOver is the error of a statement that has changed nothing: if the
 // context ended before it was sent, the transaction is as it was.
 func (t *txWriter) unlessOver(ctx context.Context, err error) error {
-	if ctx.Err() != nil && t.exec(context.WithoutCancel(ctx), "DO 0") == nil {
+	if !isEnd(err) && ctx.Err() != nil && t.exec(context.WithoutCancel(ctx), "DO 0") == nil {
 		return err
 	}
 	return &undoError{err, err}
 }
 
 func (t *txWriter) exec(ctx context.Context, statement string) error {
-	_, err := t.run.ExecContext(ctx, statement)
-	return err
+	return guarded(ctx, func(ctx context.Context) error {
+		_, err := t.run.ExecContext(ctx, statement)
+		return err
+	})
 }
+
+// guarded runs a statement of a caller's transaction. If the context ends
+// meanwhile the driver closes the connection, maybe after the statement has
+// succeeded, so the transaction counts as over in any case.
+func guarded(ctx context.Context, f func(ctx context.Context) error) error {
+	if err := ctx.Err(); err != nil {
+		return err // nothing was sent
+	}
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stop := context.AfterFunc(ctx, cancel)
+	err := f(own)
+	if stop() {
+		return err
+	}
+	return &undoError{withCause(context.Cause(ctx), errInterrupted), err}
+}
+
+var errInterrupted = errors.New("the context ended while a statement was under way")
 
 // undoError says that the transaction is not what it should be, or is no more.
 type undoError struct{ err, undo error }
 
 func (e *undoError) Error() string {
-	if e.err == e.undo {
+	if e.err == e.undo || e.undo == nil {
 		return e.err.Error()
 	}
 	return fmt.Sprint(errors.Join(e.err, e.undo))
 }
 
-func (e *undoError) Unwrap() []error { return []error{e.err, e.undo} }
+func (e *undoError) Unwrap() []error {
+	if e.undo == nil {
+		return []error{e.err}
+	}
+	return []error{e.err, e.undo}
+}
 
 func isEnd(err error) bool {
 	var undo *undoError

@@ -75,14 +75,14 @@ func (s *Store) poll(ctx context.Context, w *watcher) {
 		}
 		newest, err := s.newest(ctx)
 		switch {
-		case err == nil && newest != last && last >= 0:
+		case err == nil && newest > last && last >= 0:
 			w.send(pawl.Event{Kind: pawl.EventReady})
 			interval = s.o.PollInterval
 		default:
 			interval = min(interval+interval/4, slowest*s.o.PollInterval)
 		}
 		if err == nil {
-			last = newest
+			last = max(last, newest) // the newest may have gone
 		}
 		timer.Reset(interval)
 	}

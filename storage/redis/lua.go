@@ -44,8 +44,27 @@ var functionPattern = regexp.MustCompile(`(?m)^local function (\w+)\(`)
 func needed(paragraph, text string) bool {
 	defined := functionPattern.FindAllStringSubmatch(paragraph, -1)
 	return len(defined) == 0 || slices.ContainsFunc(defined, func(m []string) bool {
-		return regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(text)
+		return hasWord(text, m[1])
 	})
+}
+
+// hasWord reports whether text has word, and not only as a part of a longer one.
+func hasWord(text, word string) bool {
+	for from := 0; ; {
+		i := strings.Index(text[from:], word)
+		if i < 0 {
+			return false
+		}
+		at, end := from+i, from+i+len(word)
+		if (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
+			return true
+		}
+		from = end
+	}
+}
+
+func isWord(c byte) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
 var (

@@ -172,7 +172,7 @@ func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store,
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{client: client, names: n, scripts: newScripts(), clock: f.Clock, log: f.Logger}
+	s := &Store{client: client, names: n, scripts: compiled(), clock: f.Clock, log: f.Logger}
 	if !f.Apart {
 		s.group = &group{s: s, lanes: make(map[string]*lane)}
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -38,6 +39,9 @@ const (
 type scripts struct {
 	enqueue, cycle, extend, sweep, change, get, list, count, configure, divide, forget, unregister *script
 }
+
+// compiled are the scripts, which are put together once: it takes tens of milliseconds.
+var compiled = sync.OnceValue(newScripts)
 
 func newScripts() *scripts {
 	plain := squeeze(readSource("unregister"))

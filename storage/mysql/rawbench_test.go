@@ -181,24 +181,31 @@ func seqsOf(rows *sql.Rows, err error) (seqs []string, _ error) {
 	return seqs, rows.Err()
 }
 
-// BenchmarkDrain drains a Store by cycles of 100.
+// BenchmarkDrain drains a Store by cycles of 100, in both ways.
 func BenchmarkDrain(b *testing.B) {
 	for _, claimers := range []int{1, 4, 16} {
-		b.Run(fmt.Sprintf("claimers=%d", claimers), func(b *testing.B) {
-			server := testserver.NewMariaDB(b, &testserver.MariaDBOptions{Fsync: true})
-			s := open(b, openDB(b, server, 32, func(c *driver.Config) { c.InterpolateParams = true }), &mysql.Options{})
-			fillBench(b, s, b.N, pawl.DeleteNow)
-			b.ResetTimer()
-			defer watchServer(b, server, s.DB())()
-			var wg sync.WaitGroup
-			for range claimers {
-				wg.Go(func() { drain(b, s, 100) })
-			}
-			wg.Wait()
-			perJob(b, b.N)
-			if candidates, lost := s.Races(); candidates > 0 {
-				b.ReportMetric(100*float64(lost)/float64(candidates), "%-lost")
-			}
-		})
+		for _, slow := range []bool{false, true} {
+			b.Run(fmt.Sprintf("claimers=%d/slow=%v", claimers, slow), func(b *testing.B) { benchDrain(b, claimers, slow) })
+		}
+	}
+}
+
+func benchDrain(b *testing.B, claimers int, slow bool) {
+	server := testserver.NewMariaDB(b, &testserver.MariaDBOptions{Fsync: true})
+	s := open(b, openDB(b, server, 32, func(c *driver.Config) { c.InterpolateParams = true }), &mysql.Options{})
+	if slow {
+		s.SlowWay()
+	}
+	fillBench(b, s, b.N, pawl.DeleteNow)
+	b.ResetTimer()
+	defer watchServer(b, server, s.DB())()
+	var wg sync.WaitGroup
+	for range claimers {
+		wg.Go(func() { drain(b, s, 100) })
+	}
+	wg.Wait()
+	perJob(b, b.N)
+	if candidates, lost := s.Races(); candidates > 0 {
+		b.ReportMetric(100*float64(lost)/float64(candidates), "%-lost")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	client "github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/redis"
 )
 
 // byShard counts jobs by where they are.
@@ -32,6 +33,7 @@ func TestShardsOnCluster(t *testing.T) {
 	t.Run("order", func(t *testing.T) { orderPerShard(t, c) })
 	t.Run("keys", func(t *testing.T) { keysByShard(t, c) })
 	t.Run("atomic", func(t *testing.T) { atomicPerShard(t, c) })
+	t.Run("woken", func(t *testing.T) { wokenByShard(t, c) })
 }
 
 // commands counts what the nodes have been asked: scripts and look-ups.
@@ -184,6 +186,26 @@ func atomicPerShard(t *testing.T, c *client.ClusterClient) {
 	for shard := range testShards {
 		if before[shard] > 0 && rest[shard] > 0 {
 			t.Errorf("shard %d had %d of its jobs and lacked %d", shard, before[shard], rest[shard])
+		}
+	}
+}
+
+// wokenByShard claims with one call what an event told of, wherever it is.
+func wokenByShard(t *testing.T, c *client.ClusterClient) {
+	s := openDivided(t, c)
+	var at atomic.Int64
+	s.Place(func(string, int) int { return int(at.Load()) })
+	l := listen(t, open(t, c, &redis.Options{Prefix: s.Prefix()}))
+	for _, shard := range []int64{3, 1, 2, 0} {
+		at.Store(shard)
+		l.idle(1)
+		mustEnqueue(t, s, request(pawl.Request{}))
+		for e := l.next(); e.Kind != pawl.EventReady || e.Queue != "default"; e = l.next() {
+		}
+		before, _ := commands(t, c)
+		jobs := mustClaim(t, l.s, 1)
+		if after, _ := commands(t, c); len(jobs) != 1 || after-before != 1 {
+			t.Errorf("claimed %d jobs of shard %d with %d calls", len(jobs), shard, after-before)
 		}
 	}
 }

@@ -54,7 +54,8 @@ func TestClaimPassesLockedJob(t *testing.T) {
 	first := enqueue(t, s, pawl.Request{UniqueKey: "k"})
 	other := enqueue(t, s, pawl.Request{})
 	tx := beginTx(t, s.DB(), sql.LevelRepeatableRead)
-	if got := enqueue(t, s.Tx(tx), pawl.Request{UniqueKey: "k", OnDuplicate: pawl.Replace}); got.Status != pawl.Replaced || got.ID != first.ID {
+	got := enqueue(t, s.Tx(tx), pawl.Request{UniqueKey: "k", OnDuplicate: pawl.Replace})
+	if got.Status != pawl.Replaced || got.ID != first.ID {
 		t.Fatalf("receipt %+v", got)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than the server waits

@@ -36,9 +36,18 @@
 //
 // # Order
 //
-// Claims pass by jobs that others have locked. If more than 10,000 scheduled jobs
+// A single claimer gets jobs in exact order. Claims that are under way together
+// begin at different batches of a queue, and pass by jobs that others have locked.
+// If more than 10,000 scheduled jobs
 // of a queue have become due since the last claim or sweep, jobs may come out of
 // order.
+//
+// # State
+//
+// The contract of [pawl.Storage] is complete. It is tested with each change on
+// MariaDB 10.11, through crashes of the server too. MySQL has not been run: claims
+// take another way there, which is tested on MariaDB. The server must accept
+// packets of 8 MiB (max_allowed_packet), and larger ones for larger payloads.
 package mysql
 
 import (

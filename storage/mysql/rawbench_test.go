@@ -123,7 +123,8 @@ func rawVersions(ctx context.Context, db *sql.DB) (bool, error) {
 	}
 	token := rand.Int64()
 	in := " WHERE seq IN (" + strings.Join(seqs, ",") + ")"
-	res, err := db.ExecContext(ctx, fmt.Sprintf("UPDATE pawl_job SET state = 3, urgency = 0, wake_at = 1, fence = 1, token = %d%s AND fence = 0", token, in))
+	res, err := db.ExecContext(ctx, fmt.Sprintf(
+		"UPDATE pawl_job SET state = 3, urgency = 0, wake_at = 1, fence = 1, token = %d%s AND fence = 0", token, in))
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -50,7 +51,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, o *Options) error {
 
 // MigrateTx does it in a transaction of the caller, who should keep it short:
 // others that migrate wait for its end, and where jobs are already kept, indexes
-// are built while nobody can write.
+// are built while nobody can write. It waits up to ten seconds for others, then
+// fails with [ErrMigrating]: they may wait for this transaction.
 func MigrateTx(ctx context.Context, tx pgx.Tx, o *Options) error {
 	f, err := o.filled()
 	if err != nil {
@@ -69,7 +71,7 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) e
 	if err != nil {
 		return err
 	}
-	for {
+	for try := 1; ; try++ {
 		if have, err := schemaVersion(ctx, pool, o); err != nil || have == want {
 			return err // also for a role that can only read and write
 		}
@@ -79,27 +81,46 @@ func migrate(ctx context.Context, pool *pgxpool.Pool, o *Options, steps fs.FS) e
 			if _, err := tx.Exec(ctx, patient); err != nil {
 				return err
 			}
-			if err := lockSchema(ctx, tx, o); err != nil {
+			if err := tryLockSchema(ctx, tx, o); err != nil {
 				return err
 			}
 			m := &migration{ctx: ctx, o: o, steps: steps, tx: tx}
 			return m.next(pool)
 		})
+		// Wait outside of the transaction: an index that is built concurrently
+		// waits for each that it has once seen with a snapshot.
+		if errors.Is(err, ErrMigrating) {
+			err = pause(ctx, try)
+		}
 		if err != nil {
 			return err
 		}
 	}
 }
 
-// lockSchema lets one process in at a time. It does not wait inside a statement:
-// the snapshot of that would keep the one inside from building an index. Nor does
-// it use the extended protocol, whose last statement keeps its snapshot until the
-// next one of the transaction.
-func lockSchema(ctx context.Context, tx pgx.Tx, o *Options) error {
-	for try := 1; ; try++ {
-		var got bool
-		sql := "SELECT pg_try_advisory_xact_lock(" + strconv.FormatInt(nameHash(o), 10) + ")"
-		if err := tx.QueryRow(ctx, sql, pgx.QueryExecModeSimpleProtocol).Scan(&got); err != nil || got {
+// ErrMigrating is that another process brings the tables up to date.
+var ErrMigrating = errors.New("pawl/postgres: another process is migrating the tables")
+
+// tryLockSchema lets one process in at a time. It does not use the extended
+// protocol, whose last statement keeps its snapshot until the next one of the
+// transaction; the one inside would wait for that.
+func tryLockSchema(ctx context.Context, tx pgx.Tx, o *Options) error {
+	var got bool
+	sql := "SELECT pg_try_advisory_xact_lock(" + strconv.FormatInt(nameHash(o), 10) + ")"
+	if err := tx.QueryRow(ctx, sql, pgx.QueryExecModeSimpleProtocol).Scan(&got); err != nil || got {
+		return err
+	}
+	return ErrMigrating
+}
+
+// migrateTxWait is how long a caller's transaction waits for its turn.
+const migrateTxWait = 10 * time.Second
+
+// lockSchemaTx waits for its turn inside a caller's transaction.
+func lockSchemaTx(ctx context.Context, tx pgx.Tx, o *Options) error {
+	for begun, try := time.Now(), 1; ; try++ {
+		err := tryLockSchema(ctx, tx, o)
+		if !errors.Is(err, ErrMigrating) || time.Since(begun) > migrateTxWait {
 			return err
 		}
 		if err := pause(ctx, try); err != nil {
@@ -110,7 +131,7 @@ func lockSchema(ctx context.Context, tx pgx.Tx, o *Options) error {
 
 // migrateTx runs the steps that the schema lacks in one transaction.
 func migrateTx(ctx context.Context, tx pgx.Tx, o *Options, steps fs.FS) error {
-	if err := lockSchema(ctx, tx, o); err != nil {
+	if err := lockSchemaTx(ctx, tx, o); err != nil {
 		return err
 	}
 	m := &migration{ctx: ctx, o: o, steps: steps, tx: tx}

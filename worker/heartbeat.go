@@ -28,14 +28,13 @@ func (p *Pool) beatBy(t instant) {
 
 // heartbeat extends the claims in hand until ctx ends.
 func (p *Pool) heartbeat(ctx context.Context) {
-	var o outage
 	for {
 		due, wait := p.renewals()
 		if len(due) > 0 {
 			p.handBackPaused(ctx)
 		}
 		for chunk := range slices.Chunk(due, pawl.MaxStep) {
-			p.renew(ctx, &o, chunk)
+			p.renew(ctx, chunk)
 		}
 		if len(due) > 0 {
 			continue
@@ -67,6 +66,9 @@ func (p *Pool) renewals() (due []*run, wait time.Duration) {
 	}
 	slices.SortFunc(due, func(a, b *run) int { return cmp.Compare(a.leaseUntil, b.leaseUntil) })
 	p.beatAt = next
+	if len(due) == 0 && next == never {
+		p.endLocked(&p.extendOutage, "extend")
+	}
 	return due, next.sub(now)
 }
 
@@ -75,7 +77,7 @@ func (p *Pool) renewals() (due []*run, wait time.Duration) {
 func mayExtend(cause error) bool { return cause == ErrTimeout || cause == ErrStopping }
 
 // renew extends the claims of runs in one call.
-func (p *Pool) renew(ctx context.Context, o *outage, runs []*run) {
+func (p *Pool) renew(ctx context.Context, runs []*run) {
 	renewals := make([]pawl.Renewal, len(runs))
 	p.mu.Lock()
 	sent := p.now()
@@ -89,11 +91,11 @@ func (p *Pool) renew(ctx context.Context, o *outage, runs []*run) {
 	defer cancel()
 	lost, err := p.q.ExtendBatch(ctx, renewals)
 	if err != nil {
-		p.failed(o, "extend", err)
-		p.postpone(runs, o.tries)
+		p.failed(&p.extendOutage, "extend", err)
+		p.postpone(runs, p.extendOutage.tries)
 		return
 	}
-	p.recovered(o, "extend")
+	p.recovered(&p.extendOutage, "extend")
 	p.renewed(runs, lost, sent)
 }
 

@@ -67,6 +67,15 @@ func (p *Pool) recoveredLocked(o *outage, what string) {
 	*o = outage{}
 }
 
+// endLocked ends an outage because there is nothing left to try, so that a pool
+// that has nothing to do is not ill forever.
+func (p *Pool) endLocked(o *outage, what string) {
+	if o.tries > 0 {
+		delete(p.bad, what)
+		*o = outage{}
+	}
+}
+
 // delay returns how long to wait before the next try.
 func (p *Pool) delay(o *outage) time.Duration { return o.until.sub(p.now()) }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/worker"
 )
 
 // telling tells what the test says.
@@ -157,4 +158,31 @@ func TestSettleOutage(t *testing.T) {
 			})
 		}
 	}
+}
+
+// An outage is over when there is nothing left that could show it.
+func TestOutageEndsWithNothingToDo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := worker.Func(func(ctx context.Context, _ *pawl.Job) error {
+			<-ctx.Done()
+			return nil
+		})
+		f := start(t, bare, h, nil)
+		f.storage.disturb(func(_ context.Context, op string, call func() error) error {
+			if op == "extend" {
+				return errStorage
+			}
+			return call()
+		})
+		id := f.enqueue(&pawl.Request{})
+		rest(5 * time.Minute)
+		f.wantState(id, pawl.Completed, "")
+		if n := f.log.count("storage fails to extend"); n != 1 {
+			t.Errorf("the outage was logged %d times", n)
+		}
+		if h := f.p.Health(); !h.Ready || h.Reason != "" {
+			t.Errorf("health %+v", h)
+		}
+		f.stop()
+	})
 }

@@ -57,6 +57,7 @@ type Pool struct {
 	succeeded    int64   // settles that went well
 	lingerUntil  instant
 	settleOutage outage
+	extendOutage outage
 	fetchIdle    bool    // the fetcher waits for something to want
 	fetchDone    bool    // it has ended
 	watching     bool    // the storage tells of events

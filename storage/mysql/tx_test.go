@@ -254,7 +254,7 @@ func TestPoolInTransactions(t *testing.T) {
 			s := fresh(t, nil)
 			business(t, s.DB())
 			q := pawl.New(s, &pawl.Options{Logger: slog.New(slog.DiscardHandler)})
-			const lease = 300 * time.Millisecond
+			const lease = 3 * time.Second // a busy machine must not miss three heartbeats
 			receipt, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "k", Lease: lease})
 			if err != nil {
 				t.Fatal(err)
@@ -276,7 +276,7 @@ func TestPoolInTransactions(t *testing.T) {
 				select { // the lease runs out and is renewed meanwhile
 				case <-ctx.Done():
 					return ctx.Err()
-				case <-time.After(3 * lease):
+				case <-time.After(2 * lease):
 				}
 				return tx.Commit()
 			}), &worker.Options{Queues: []worker.Queue{{Name: "default"}}, SweepEvery: lease / 10})

@@ -60,6 +60,25 @@ func (c *cutting) until(call func(again bool) error) {
 	}
 }
 
+// ended waits until the server has ended the transaction that was cut. Sweep
+// passes by what that still locks.
+func (c *cutting) ended() {
+	c.Helper()
+	for deadline := time.Now().Add(time.Minute); ; {
+		var open bool
+		err := c.direct.Pool().QueryRow(c.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+			AND pid <> pg_backend_pid() AND backend_type = 'client backend' AND xact_start IS NOT NULL)`).Scan(&open)
+		switch {
+		case err != nil:
+			c.Fatal(err)
+		case !open:
+			return
+		case time.Now().After(deadline):
+			c.Fatal("the server has not ended the transaction that was cut")
+		}
+	}
+}
+
 // counts asserts the numbers of jobs.
 func (c *cutting) counts(want string) {
 	c.Helper()
@@ -275,7 +294,10 @@ func cutChange(c *cutting) {
 func cutRescue(c *cutting) {
 	jobs := c.five()
 	c.clock.Advance(2 * time.Minute)
-	c.until(func(bool) error {
+	c.until(func(again bool) error {
+		if again {
+			c.ended()
+		}
 		_, err := c.s.Sweep(c.Context(), pawl.SweepSpec{Limit: 10})
 		return err
 	})

@@ -139,7 +139,7 @@ const promoteStep = pawl.MaxStep
 // hold up the claims of others.
 func (c *claim) queue(p *pipeline, st *settlement, ask pawl.QueueAsk, before []*pawl.Job) {
 	q, mark, room := c.s.q, rand.Int64(), c.spec.Max-len(before)
-	placed := c.s.lanes.has(ask.Queue)
+	placed := c.again || c.s.lanes.has(ask.Queue) // others may have noted none since
 	p.begin(q)
 	c.lock(p)
 	if st != nil {

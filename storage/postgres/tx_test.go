@@ -343,6 +343,7 @@ func TestPollOnly(t *testing.T) {
 			config.MaxConns, config.ConnConfig.DefaultQueryExecMode = 1, mode
 			s := beside(t, withConfig(t, first, config), postgres.Options{PollOnly: true})
 			events := watch(t, s)
+			awaitEvent(t, events, anyReady) // of the beginning
 			keyed := enqueue(t, s, pawl.Request{UniqueKey: "k", Payload: []byte("\x00'\\"), Meta: map[string]string{"a": "b"}})
 			awaitEvent(t, events, func(e pawl.Event) bool { return e.Queue == "default" })
 			j := claim(t, s, 1)[0]

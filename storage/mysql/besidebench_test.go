@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -49,6 +50,24 @@ func crowd[R any](b *testing.B, exec func(query string, args ...any) (R, error))
 			1700000000000000, 0, REPEAT('x', 100) FROM seq_1_to_%s AS n`, c.state, c.queue, c.state, c.moment, c.wake, c.jobs))
 		if err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRepeat repeats claims of 100 whose replies were lost, while 10,000
+// other jobs of the queue are running.
+func BenchmarkRepeat(b *testing.B) {
+	s := openBench(b)
+	fillBench(b, s, 10_100, time.Hour)
+	for range 10 {
+		claim(b, s, 1000)
+	}
+	ask := spec(100)
+	ask.Token, ask.Repeat = 7, true
+	b.ResetTimer()
+	for range b.N {
+		if c, err := s.Claim(b.Context(), ask); err != nil || len(c.Jobs) != 100 {
+			b.Fatal(len(c.Jobs), err)
 		}
 	}
 }

@@ -31,27 +31,37 @@ func Migrations() fs.FS {
 }
 
 // Migrate brings the tables in db to the version of this package, as [New] does
-// by default. Any number of processes may call it at once.
+// by default. Any number of processes may call it at once, while others work on
+// the tables. It waits until open transactions that have used a table that is to
+// be changed have ended.
 func Migrate(ctx context.Context, db *sql.DB, o *Options) error {
 	f, err := o.filled()
 	if err != nil {
 		return err
 	}
-	return explain("migrate", migrate(ctx, db, f.Prefix, Migrations()))
+	return explain("migrate", migrate(ctx, db, f, Migrations()))
 }
 
-// lockWait is how long one attempt to become the one that migrates waits on the
-// server. It is short, so that the end of a context is noticed.
-const lockWait = 5 * time.Second
+// Waits of a migration.
+const (
+	// lockWait is how long one attempt to become the one that migrates waits on
+	// the server. It is short, so that the end of a context is noticed.
+	lockWait = 5 * time.Second
+	// tableWait is for a table that open transactions have used. All others wait
+	// behind the statement meanwhile, so it gives up soon and lets them through
+	// for tablePause.
+	tableWait  = time.Second
+	tablePause = 2 * time.Second
+)
 
 // migrate runs the steps that the schema lacks, under a lock of the server: its
 // statements commit by themselves.
-func migrate(ctx context.Context, db *sql.DB, prefix string, steps fs.FS) error {
+func migrate(ctx context.Context, db *sql.DB, o *Options, steps fs.FS) error {
 	want, err := latest(steps)
 	if err != nil {
 		return err
 	}
-	have, err := schemaVersion(ctx, db, prefix)
+	have, err := schemaVersion(ctx, db, o.Prefix)
 	if err != nil || have == want {
 		return err // without the lock
 	}
@@ -60,11 +70,15 @@ func migrate(ctx context.Context, db *sql.DB, prefix string, steps fs.FS) error 
 		return err
 	}
 	defer conn.Close()
-	if err := lockSchema(ctx, conn, prefix); err != nil {
+	// The connection goes, and with it the lock and what is set here.
+	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
+	if err := lockSchema(ctx, conn, o.Prefix); err != nil {
 		return err
 	}
-	defer unlockSchema(ctx, conn, prefix)
-	return migrateSteps(ctx, conn, prefix, steps, want)
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", int(tableWait.Seconds()))); err != nil {
+		return err
+	}
+	return migrateSteps(ctx, conn, o, steps, want)
 }
 
 // The lock belongs to the server, so its name has that of the database in it. A
@@ -87,19 +101,8 @@ func lockSchema(ctx context.Context, conn *sql.Conn, prefix string) error {
 	}
 }
 
-// unlockSchema gives the lock back, or closes the connection that has it.
-func unlockSchema(ctx context.Context, conn *sql.Conn, prefix string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockWait)
-	defer cancel()
-	var released sql.NullInt64
-	err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK("+lockName+")", prefix).Scan(&released)
-	if err != nil || released.Int64 != 1 {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	}
-}
-
-func migrateSteps(ctx context.Context, run Querier, prefix string, steps fs.FS, want int) error {
-	have, err := schemaVersion(ctx, run, prefix)
+func migrateSteps(ctx context.Context, run Querier, o *Options, steps fs.FS, want int) error {
+	have, err := schemaVersion(ctx, run, o.Prefix)
 	if err != nil {
 		return err
 	}
@@ -115,16 +118,34 @@ func migrateSteps(ctx context.Context, run Querier, prefix string, steps fs.FS, 
 		if err != nil {
 			return err
 		}
-		for _, statement := range statements(string(all), prefix) {
-			if _, err := run.ExecContext(ctx, statement); err != nil {
+		for _, statement := range statements(string(all), o.Prefix) {
+			if err := patiently(ctx, run, o, statement); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}
-	if have, err = schemaVersion(ctx, run, prefix); err == nil && have != want {
+	if have, err = schemaVersion(ctx, run, o.Prefix); err == nil && have != want {
 		err = &pawl.SchemaError{Have: have, Want: want}
 	}
 	return err
+}
+
+// patiently runs a statement, again and again if it waits in vain for a table.
+func patiently(ctx context.Context, run Querier, o *Options, statement string) error {
+	for try := 1; ; try++ {
+		_, err := run.ExecContext(ctx, statement)
+		if code(err) != codeLockTimeout {
+			return err
+		}
+		if try == 1 {
+			o.Logger.WarnContext(ctx, "pawl/mysql: a migration waits until transactions that use a table have ended")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(tablePause):
+		}
+	}
 }
 
 // statements splits a file, whose statements end with ";\n".

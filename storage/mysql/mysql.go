@@ -102,7 +102,7 @@ func (s *Store) setUp(ctx context.Context) error {
 		return err
 	}
 	if !s.o.NoMigrate {
-		return migrate(ctx, s.db, s.o.Prefix, Migrations())
+		return migrate(ctx, s.db, s.o, Migrations())
 	}
 	return checkVersion(ctx, s.db, s.o.Prefix)
 }

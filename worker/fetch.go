@@ -123,9 +123,7 @@ func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
 			continue
 		}
 		spec.Max += g.asked
-		for _, queue := range g.queues {
-			spec.Queues = append(spec.Queues, pawl.QueueAsk{Queue: queue, Max: g.asked})
-		}
+		spec.Queues = append(spec.Queues, g.asks(g.asked)...)
 	}
 	return spec, next.sub(now)
 }
@@ -274,8 +272,8 @@ func (p *Pool) takeIn(c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
 	p.progress = now
 	p.stats.Claims++
 	p.stats.Claimed += int64(len(runs))
-	for i := range runs {
-		p.place(&runs[i])
+	for _, r := range p.arrange(runs) {
+		p.place(r)
 	}
 	if len(runs) > 0 {
 		p.expireBy(sent.add(holdLimit))
@@ -350,7 +348,7 @@ func (p *Pool) dryness(nextDue time.Duration, now instant) {
 		if g.asked == 0 {
 			continue
 		}
-		if g.got >= g.asked || g.events != g.seen {
+		if !g.drained() || g.events != g.seen {
 			g.empty = 0
 			continue
 		}

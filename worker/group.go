@@ -5,11 +5,14 @@ import (
 	"time"
 )
 
-// A group is slots and the queues that they serve: one queue, or with
-// Options.Strict all of them in order. Its fields are guarded by Pool.mu.
+// A group is slots and the queues that they serve: one queue, all that have a
+// weight, or with Options.Strict all of them in order. Its fields are guarded by
+// Pool.mu.
 type group struct {
 	queues []string
-	fixed  int // Options.Prefetch
+	shares map[string]*share // of queues with a weight, else nil
+	order  []*share          // the same as the present claim asks for them
+	fixed  int               // Options.Prefetch
 
 	work    sync.Cond // slots wait here for runs in ready
 	ready   fifo

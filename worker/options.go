@@ -35,6 +35,12 @@ type Middleware func(next RunFunc) RunFunc
 type Queue struct {
 	Name        string
 	Concurrency int // how many of its jobs run at the same time; 0 means Options.Concurrency
+
+	// Weight lets the queue share Options.Concurrency slots with all others that
+	// have a weight, and have none of its own. While all of these have jobs, each
+	// gets its weight's share of the jobs started; what one has no jobs for goes
+	// to the others. At most 1,000; 0 gives the queue slots of its own.
+	Weight int
 }
 
 // Values of options whose zero value already means "the default".
@@ -55,7 +61,8 @@ type Options struct {
 
 	// Strict lets all queues share Concurrency slots and empties them in the
 	// order of Queues: a job of a later queue is claimed only when the earlier
-	// ones have none. Without it each queue has slots of its own.
+	// ones have none. Without it each queue has slots of its own, or a share by
+	// its Weight.
 	Strict bool
 
 	// Prefetch is how many jobs of each queue are claimed beyond those that
@@ -110,6 +117,7 @@ const (
 	defaultConcurrency = 10
 	maxConcurrency     = 100_000 // a goroutine each; more is a slip of the keyboard
 	maxQueues          = 1000    // asked for in one claim
+	maxWeight          = 1000    // a job of the lightest queue among 1000 of the heaviest
 )
 
 func (o *Options) withDefaults(q *pawl.Queue, kinds []pawl.Kind) Options {
@@ -142,9 +150,16 @@ func queuesOf(o Options, kinds []pawl.Kind) []Queue {
 		}
 	}
 	for i := range queues {
-		queues[i].Concurrency = cmp.Or(queues[i].Concurrency, o.Concurrency)
+		if queues[i].Weight == 0 {
+			queues[i].Concurrency = cmp.Or(queues[i].Concurrency, o.Concurrency)
+		}
 	}
 	return queues
+}
+
+// weighted returns the queues that share slots by weight.
+func (o *Options) weighted() []Queue {
+	return slices.DeleteFunc(slices.Clone(o.Queues), func(q Queue) bool { return q.Weight == 0 })
 }
 
 func (o *Options) validate(pq *pawl.Queue) error {
@@ -184,7 +199,14 @@ func (o *Options) validateQueues(pq *pawl.Queue) error {
 		if _, err := pq.Prepare(&pawl.Request{Queue: q.Name, Kind: "k"}); err != nil {
 			return err
 		}
-		if q.Concurrency < 1 || q.Concurrency > maxConcurrency {
+		switch {
+		case q.Weight < 0 || q.Weight > maxWeight:
+			return &pawl.InvalidError{Field: "Queue.Weight", Limit: fmt.Sprintf("between 1 and %d, or 0", maxWeight)}
+		case q.Weight > 0 && o.Strict:
+			return &pawl.InvalidError{Field: "Queue.Weight", Limit: "zero with Strict"}
+		case q.Weight > 0 && q.Concurrency != 0:
+			return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: "zero with a Weight"}
+		case q.Weight == 0 && (q.Concurrency < 1 || q.Concurrency > maxConcurrency):
 			return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
 		}
 		if slices.ContainsFunc(o.Queues[:i], func(p Queue) bool { return p.Name == q.Name }) {
@@ -202,6 +224,9 @@ func (o *Options) slots() int {
 	n := 0
 	for _, q := range o.Queues {
 		n += q.Concurrency
+	}
+	if len(o.weighted()) > 0 {
+		n += o.Concurrency
 	}
 	return n
 }

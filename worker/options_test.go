@@ -86,9 +86,14 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Queue":             {Queues: []worker.Queue{{Name: "no spaces"}}},
 		"Queues":            {Queues: []worker.Queue{{Name: "a"}, {Name: "a"}}},
 		"Queue.Concurrency": {Queues: []worker.Queue{{Name: "a", Concurrency: -1}}},
+		"Queue.Weight":      {Queues: []worker.Queue{{Name: "a", Weight: -1}}},
+
+		"Queue.Weight/strict":    {Queues: []worker.Queue{{Name: "a", Weight: 1}}, Strict: true},
+		"Queue.Concurrency/both": {Queues: []worker.Queue{{Name: "a", Weight: 1, Concurrency: 1}}},
 	}
-	for field, o := range cases {
-		t.Run(field, func(t *testing.T) {
+	for name, o := range cases {
+		field, _, _ := strings.Cut(name, "/")
+		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				err := worker.New(prepare(t, bare).q, returning(nil), &o).Run(t.Context())
 				var invalid *pawl.InvalidError

@@ -153,12 +153,17 @@ func (p *Pool) makeGroups() {
 		p.addGroup(p.opts.Concurrency, p.opts.Queues...)
 		return
 	}
+	if weighted := p.opts.weighted(); len(weighted) > 0 {
+		p.addGroup(p.opts.Concurrency, weighted...).shareOut(weighted)
+	}
 	for _, q := range p.opts.Queues {
-		p.addGroup(q.Concurrency, q)
+		if q.Weight == 0 {
+			p.addGroup(q.Concurrency, q)
+		}
 	}
 }
 
-func (p *Pool) addGroup(slots int, queues ...Queue) {
+func (p *Pool) addGroup(slots int, queues ...Queue) *group {
 	g := &group{slots: slots, fixed: p.opts.Prefetch}
 	g.work.L = &p.mu
 	for _, q := range queues {
@@ -166,6 +171,7 @@ func (p *Pool) addGroup(slots int, queues ...Queue) {
 		p.byQueue[q.Name] = g
 	}
 	p.groups = append(p.groups, g)
+	return g
 }
 
 func (p *Pool) now() instant { return instant(time.Since(p.epoch)) }

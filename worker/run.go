@@ -66,7 +66,8 @@ const (
 type run struct {
 	ref      pawl.Ref
 	kindName string
-	size     int // bytes of payload
+	size     int     // bytes of payload
+	turn     float64 // when it starts, in the virtual time of shares
 	job      *pawl.Job
 	kind     *kind
 	group    *group

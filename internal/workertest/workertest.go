@@ -77,6 +77,7 @@ func cases(h storagetest.Harness, events bool) []testCase {
 		{"what a stop leaves is run by others", (*fixture).leftover},
 		{"a stop hands back what has not started", (*fixture).stopHandsBack},
 		{"a pause hands back what has not started", (*fixture).pauseHandsBack},
+		{"weights share the slots", (*fixture).weights},
 	}...)
 	all = append(all, faultCases()...)
 	if events {

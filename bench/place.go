@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -15,6 +16,8 @@ import (
 type Place struct {
 	Dir string    // an empty folder
 	DB  *Database // an empty database, on PostgreSQL only
+	// MySQL is an empty database, there only.
+	MySQL *MySQLDatabase
 }
 
 // Remove removes what is in the place, which nobody may use any more.
@@ -22,6 +25,9 @@ func (p *Place) Remove(ctx context.Context) error {
 	err := os.RemoveAll(p.Dir)
 	if p.DB != nil {
 		err = errors.Join(err, p.DB.Drop(ctx))
+	}
+	if p.MySQL != nil {
+		err = errors.Join(err, p.MySQL.Drop(ctx))
 	}
 	return err
 }
@@ -35,6 +41,7 @@ type Places struct {
 	made     int
 	postgres *Server
 	private  *testserver.PostgresServer
+	mysql    *MySQLServer
 }
 
 // New makes an empty place for a storage.
@@ -46,18 +53,35 @@ func (p *Places) New(ctx context.Context, storage string) (*Place, error) {
 		return nil, err
 	}
 	place := &Place{Dir: dir}
-	if storage != "postgres" {
-		return place, nil
+	switch storage {
+	case "postgres":
+		err = p.onPostgres(ctx, place)
+	case "mysql":
+		err = p.onMySQL(ctx, place)
 	}
-	if err := p.startPostgres(ctx); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	p.made++
-	place.DB, err = p.postgres.Create(ctx, fmt.Sprintf("pawl_bench_%d_%d_%08x", os.Getpid(), p.made, rand.Uint32()))
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	return place, nil
+}
+
+func (p *Places) onPostgres(ctx context.Context, place *Place) (err error) {
+	if err := p.startPostgres(ctx); err != nil {
+		return err
+	}
+	p.made++
+	place.DB, err = p.postgres.Create(ctx, fmt.Sprintf("pawl_bench_%d_%d_%08x", os.Getpid(), p.made, rand.Uint32()))
+	return err
+}
+
+func (p *Places) onMySQL(ctx context.Context, place *Place) (err error) {
+	if p.mysql == nil {
+		if p.mysql, err = startMySQL(); err != nil {
+			return err
+		}
+	}
+	place.MySQL, err = p.mysql.Create(ctx)
+	return err
 }
 
 // Settings of the private server: durable, and with room for the fixtures.
@@ -91,18 +115,34 @@ func (p *Places) Close() error {
 	if p.postgres != nil {
 		p.postgres.Close()
 	}
+	var err error
 	if p.private != nil {
-		return p.private.Stop()
+		err = p.private.Stop()
 	}
-	return nil
+	if p.mysql != nil {
+		err = errors.Join(err, p.mysql.Close())
+	}
+	return err
 }
 
 // Versions describes the servers that are in use.
 func (p *Places) Versions(ctx context.Context) (map[string]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.postgres == nil {
-		return nil, nil
+	all := make(map[string]string)
+	if p.postgres != nil {
+		about, err := p.postgres.Describe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, about)
 	}
-	return p.postgres.Describe(ctx)
+	if p.mysql != nil {
+		about, err := p.mysql.Describe(ctx)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(all, about)
+	}
+	return all, nil
 }

@@ -139,6 +139,7 @@ func contenders() []*Contender {
 		pawlPostgres(), enginePostgres(), rawPostgres(), riverPostgres(), gueQueue(),
 		pawlSQLite(), engineSQLite(), riverSQLite(), goqiteQueue(), backliteQueue(),
 		pawlRedis(), engineRedis(), rawRedis(), asynqQueue(),
+		pawlMySQL(), engineMySQL(), rawMySQL(), textbook(),
 		pawlMemory(),
 	}
 }

@@ -117,12 +117,13 @@ func (p *Pool) abandon(r *run) *run {
 	p.stats.Stuck++
 	g.running--
 	g.slots--
-	if !p.closing && p.replaced < p.maxStuck {
+	if !p.closing && p.replaced < p.maxStuck() {
 		p.replaced++
 		r.replaced = true
-		g.slots++
-		p.startSlot(g)
+		p.fill(g)
 		p.announce(g)
+	} else {
+		g.lost++
 	}
 	p.slots.Done()
 	p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",
@@ -131,6 +132,18 @@ func (p *Pool) abandon(r *run) *run {
 		ref: r.ref, job: r.job, kind: r.kind, group: g, kindName: r.kindName,
 		phase: ended, cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
 	}
+}
+
+// maxStuck bounds the slots that stand in for stuck ones.
+func (p *Pool) maxStuck() int {
+	if p.opts.MaxStuck != 0 {
+		return p.opts.MaxStuck
+	}
+	n := 0
+	for _, g := range p.groups {
+		n += g.limit
+	}
+	return n
 }
 
 // nackStuck settles the claims of handlers that were given up.

@@ -114,7 +114,7 @@ func (f *fetcher) ask(now instant) (spec pawl.ClaimSpec, wait time.Duration) {
 	f.turn++
 	for i := range p.groups {
 		g := p.groups[(f.turn+i)%len(p.groups)]
-		g.asked, g.got, g.seen = 0, 0, g.events
+		g.asked, g.got, g.seen, g.shrunk = 0, 0, g.events, false
 		if g.dry {
 			continue
 		}
@@ -274,6 +274,9 @@ func (p *Pool) takeIn(c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
 	p.stats.Claimed += int64(len(runs))
 	for _, r := range p.arrange(runs) {
 		p.place(r)
+	}
+	for _, g := range p.groups {
+		p.trim(g)
 	}
 	if len(runs) > 0 {
 		p.expireBy(sent.add(holdLimit))

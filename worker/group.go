@@ -16,7 +16,9 @@ type group struct {
 
 	work    sync.Cond // slots wait here for runs in ready
 	ready   fifo
+	limit   int     // how many slots there are to be
 	slots   int     // those that can take a run
+	lost    int     // those held by handlers that were given up, and not replaced
 	running int     // runs in them
 	parked  int     // slots that wait, woken ones that have not yet run included
 	waking  int     // of them woken
@@ -33,6 +35,7 @@ type group struct {
 	asked  int     // for in the present claim
 	got    int     // by it
 	seen   uint64  // events when it was made
+	shrunk bool    // the limit fell after it was made
 	empty  int     // claims in a row that found nothing
 }
 
@@ -55,15 +58,15 @@ func (g *group) prefetch(now instant) int {
 		return min(g.fixed, g.room())
 	case g.fixed < 0 || !g.measured || g.duration > prefetchTime:
 		return 0
-	case g.running >= g.slots && now.sub(g.started) > prefetchTime:
+	case g.running >= g.width() && now.sub(g.started) > prefetchTime:
 		return 0
 	}
-	n := int(time.Duration(g.slots) * prefetchTime / max(g.duration, time.Microsecond))
+	n := int(time.Duration(g.width()) * prefetchTime / max(g.duration, time.Microsecond))
 	switch {
 	case g.duration >= slowJob:
-		n = min(n, g.slots)
+		n = min(n, g.width())
 	case g.duration > fastJob:
-		n = min(n, max(g.slots, prefetchMost/5))
+		n = min(n, max(g.width(), prefetchMost/5))
 	default:
 		n = min(n, prefetchMost)
 	}
@@ -78,8 +81,8 @@ func (g *group) room() int { return prefetchBytes / max(g.size, 1) }
 func (g *group) want(now instant) int {
 	prefetch := g.prefetch(now)
 	have := g.running + g.ready.len()
-	lack := g.slots + prefetch - have
-	if have >= g.slots && lack < max(1, prefetch/2) {
+	lack := g.width() + prefetch - have
+	if have >= g.width() && lack < max(1, prefetch/2) {
 		return 0
 	}
 	return max(lack, 0)

@@ -55,8 +55,8 @@ type Options struct {
 	// Queues are those served. None means the queues of the handled kinds.
 	Queues []Queue
 
-	// Concurrency is how many jobs of each queue run at the same time. 0 means
-	// 10.
+	// Concurrency is how many jobs of each queue run at the same time, which
+	// [Pool.SetConcurrency] changes. 0 means 10.
 	Concurrency int
 
 	// Strict lets all queues share Concurrency slots and empties them in the
@@ -214,19 +214,4 @@ func (o *Options) validateQueues(pq *pawl.Queue) error {
 		}
 	}
 	return nil
-}
-
-// slots is how many jobs the pool runs at the same time.
-func (o *Options) slots() int {
-	if o.Strict {
-		return o.Concurrency
-	}
-	n := 0
-	for _, q := range o.Queues {
-		n += q.Concurrency
-	}
-	if len(o.weighted()) > 0 {
-		n += o.Concurrency
-	}
-	return n
 }

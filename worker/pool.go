@@ -44,6 +44,7 @@ type Pool struct {
 
 	mu         sync.Mutex
 	started    bool
+	begun      bool       // its slots are there
 	stopping   bool       // no new claims
 	closing    bool       // slots end
 	over       bool       // what is unsettled stays so
@@ -58,14 +59,13 @@ type Pool struct {
 	lingerUntil  instant
 	settleOutage outage
 	extendOutage outage
-	fetchIdle    bool    // the fetcher waits for something to want
-	fetchDone    bool    // it has ended
-	watching     bool    // the storage tells of events
-	answers      bool    // an event says that the storage answers again
-	beatAt       instant // when the heartbeat looks next
-	expireAt     instant // when the deadlines are looked at next
-	replaced     int     // slots that stand in for stuck ones
-	maxStuck     int
+	fetchIdle    bool               // the fetcher waits for something to want
+	fetchDone    bool               // it has ended
+	watching     bool               // the storage tells of events
+	answers      bool               // an event says that the storage answers again
+	beatAt       instant            // when the heartbeat looks next
+	expireAt     instant            // when the deadlines are looked at next
+	replaced     int                // slots that stand in for stuck ones
 	bad          map[string]instant // what fails, since when
 	chores       []chore            // logs and hooks
 	doing        chore              // the one that runs
@@ -148,7 +148,6 @@ func kindsOf(q *pawl.Queue, kinds []pawl.Kind, wrap []Middleware) (named map[str
 }
 
 func (p *Pool) makeGroups() {
-	p.maxStuck = cmp.Or(p.opts.MaxStuck, p.opts.slots())
 	if p.opts.Strict {
 		p.addGroup(p.opts.Concurrency, p.opts.Queues...)
 		return
@@ -164,7 +163,7 @@ func (p *Pool) makeGroups() {
 }
 
 func (p *Pool) addGroup(slots int, queues ...Queue) *group {
-	g := &group{slots: slots, fixed: p.opts.Prefetch}
+	g := &group{limit: slots, slots: slots, fixed: p.opts.Prefetch}
 	g.work.L = &p.mu
 	for _, q := range queues {
 		g.queues = append(g.queues, q.Name)
@@ -241,11 +240,7 @@ func (p *Pool) begin() *crew {
 	hookCtx, unhook := context.WithCancelCause(context.WithValue(p.base, hookKey{p}, true))
 	p.hookCtx, c.unhook = hookCtx, func() { unhook(ErrStopping) }
 	go p.doChores() // ends with choresDone
-	for _, g := range p.groups {
-		for range g.slots {
-			p.startSlot(g)
-		}
-	}
+	p.beginSlots()
 	c.settling.Go(func() { p.settleLoop(settleCtx) })
 	c.others.Go(func() { p.heartbeat(ctx) })
 	c.others.Go(func() { p.deadlines(ctx) })
@@ -255,6 +250,17 @@ func (p *Pool) begin() *crew {
 	p.breakClaims = breakClaims
 	c.fetching.Go(func() { p.fetch(claimCtx) })
 	return c
+}
+
+func (p *Pool) beginSlots() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.begun = true
+	for _, g := range p.groups {
+		for range g.slots {
+			p.startSlot(g)
+		}
+	}
 }
 
 // end waits for all goroutines but those of handlers and hooks that refuse to

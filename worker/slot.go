@@ -106,6 +106,7 @@ func (s *slot) comeBack(r *run) (end bool) {
 		s.uncounted = true
 		return true
 	}
+	s.g.lost--
 	s.g.slots++
 	p.slots.Add(1)
 	p.announce(s.g)
@@ -116,6 +117,9 @@ func (s *slot) comeBack(r *run) (end bool) {
 func (s *slot) next(now instant) *run {
 	p, g := s.p, s.g
 	for {
+		if p.retire(g) {
+			return nil
+		}
 		for g.ready.len() > 0 {
 			if r := g.ready.pop(); p.start(r, now) {
 				g.call(p.procs)

@@ -26,7 +26,7 @@ type Stats struct {
 	Running    int // handlers that run now
 	Prefetched int // claimed jobs that wait for a slot
 	Stuck      int // handlers given up that have not yet returned
-	Slots      int // jobs that can run at the same time now
+	Slots      int // jobs that can run at the same time now; more may run for a while after that fell
 
 	Claims  int64 // calls that claimed
 	Settles int64 // calls that settled
@@ -54,7 +54,7 @@ func (p *Pool) Stats() Stats {
 	defer p.mu.Unlock()
 	s := p.stats
 	for _, g := range p.groups {
-		s.Slots += g.slots
+		s.Slots += g.width()
 	}
 	s.LastProgress = p.epoch.Add(time.Duration(p.progress))
 	return s

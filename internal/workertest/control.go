@@ -39,3 +39,25 @@ func (f *fixture) weights() {
 		f.t.Errorf("ran %v, stats %+v", f.ran, s)
 	}
 }
+
+// concurrency changes how many jobs run at the same time, while they do.
+func (f *fixture) concurrency() {
+	const n = 100
+	for range n {
+		f.enqueue("slow")
+	}
+	p := f.start(f.run, worker.Options{Concurrency: 3, Prefetch: worker.NoPrefetch})
+	f.await("slow", 3)
+	f.must(p.SetConcurrency(pawl.DefaultQueue, 12))
+	f.await("slow", 12)
+	f.must(p.SetConcurrency(pawl.DefaultQueue, 2))
+	if s := p.Stats(); s.Running != 12 || s.Slots != 2 {
+		f.t.Errorf("stats %+v", s)
+	}
+	close(f.hold)
+	f.await("slow", n)
+	f.stop()
+	if s := p.Stats(); s.Completed != n || s.Lost != 0 || f.ran["slow"] != n {
+		f.t.Errorf("%d runs, stats %+v", f.ran["slow"], s)
+	}
+}

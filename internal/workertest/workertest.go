@@ -78,6 +78,7 @@ func cases(h storagetest.Harness, events bool) []testCase {
 		{"a stop hands back what has not started", (*fixture).stopHandsBack},
 		{"a pause hands back what has not started", (*fixture).pauseHandsBack},
 		{"weights share the slots", (*fixture).weights},
+		{"concurrency changes while jobs run", (*fixture).concurrency},
 	}...)
 	all = append(all, faultCases()...)
 	if events {

@@ -28,7 +28,7 @@ func watchServer(b *testing.B, server *testserver.MariaDBServer, db *sql.DB) (re
 	}
 }
 
-func deadlocks(b *testing.B, db *sql.DB) (n int) {
+func deadlocks(b testing.TB, db *sql.DB) (n int) {
 	var name string
 	if err := db.QueryRow("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'").Scan(&name, &n); err != nil {
 		b.Fatal(err)

@@ -56,8 +56,9 @@ func isLost(err error) bool {
 
 // Limits of retries on the Store's own connections.
 const (
-	// maxTries is for conflicts. They are over at the next attempt or soon after,
-	// so the limit is only against a fault of ours.
+	// maxTries is for conflicts, which are over at the next attempt or soon after,
+	// and for servers that take no writes: the pool may have several connections
+	// to one that was the primary until now.
 	maxTries = 12
 	// maxLost is for connections that were lost before a commit was sent: those
 	// that were idle in the pool while the server was restarted.
@@ -69,9 +70,11 @@ const (
 // errAgain makes retry run its function again.
 var errAgain = errors.New("pawl/mysql: another call was faster")
 
-// retry runs f again while it fails for a conflict with another transaction, or
-// because the connection was lost before anything could be committed. f is one
-// whole transaction or statement, never more: what was committed is not undone.
+// retry runs f again while it fails for a conflict with another transaction,
+// because the server takes no writes, which it also says to a commit before it
+// undoes all, or because the connection was lost before anything could be
+// committed. f is one whole transaction or statement, never more: what was
+// committed is not undone.
 func retry(ctx context.Context, f func() error) error {
 	for try, lost := 1, 1; ; try++ {
 		err := f()
@@ -80,7 +83,7 @@ func retry(ctx context.Context, f func() error) error {
 		}
 		c := code(err)
 		switch {
-		case c == codeDeadlock, c == codeLockTimeout, c == codeDuplicate, errors.Is(err, errAgain):
+		case c == codeDeadlock, c == codeLockTimeout, c == codeDuplicate, errors.Is(err, errAgain), isReadOnly(err):
 		case mayRepeat(err) && lost < maxLost:
 			lost++
 		default:

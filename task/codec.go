@@ -2,8 +2,6 @@ package task
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 )
@@ -31,46 +29,6 @@ type Codec interface {
 // To change the codec of a kind that has jobs waiting, let the new codec decode
 // both forms, or use a new kind.
 type Coder interface{ Codec() Codec }
-
-// JSON is the codec of types that have none of their own. Fields without a
-// value in the payload keep their zero value. Numbers decoded into an interface
-// become [json.Number], so that no digit is lost; text that is not UTF-8 does
-// not survive ([]byte does). Data after the value is an error.
-type JSON struct {
-	// DisallowUnknownFields makes a field that the type lacks an error. By
-	// default such a field is ignored, so that workers which are not updated
-	// yet can run the jobs of newer programs.
-	DisallowUnknownFields bool
-}
-
-// Encode returns v as JSON.
-func (JSON) Encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), nil
-}
-
-var errTrailing = errors.New("task: data after the JSON value")
-
-// Decode stores the JSON value in data in the value that v points to.
-func (c JSON) Decode(data []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	if c.DisallowUnknownFields {
-		d.DisallowUnknownFields()
-	}
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if rest := data[d.InputOffset():]; len(bytes.TrimLeft(rest, " \t\r\n")) > 0 {
-		return errTrailing
-	}
-	return nil
-}
 
 // Raw is a codec for types whose underlying type is []byte or string: the
 // payload is the value, byte for byte.

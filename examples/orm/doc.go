@@ -11,6 +11,10 @@
 //	bun            store.SQLTx(tx.Tx)                   // bun.Tx rewrites statements, its Tx does not
 //	ent            store.SQLTx(tx.(*entsql.Tx))         // of (*entsql.Driver).Tx
 //
+// On MySQL no two statements have the same text, so what prepares and keeps them
+// must be passed by: with gorm's PrepareStmt, hand it the Tx of the ConnPool, as
+// the function under in mysql_test.go does.
+//
 // A client that ent has generated with the feature sql/execquery has both
 // methods on its Tx, and goes in as it is.
 package orm

@@ -19,6 +19,9 @@ func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
 // nothing of it if that is rolled back. Workers of this process are told if the
 // transaction is that of [Store.InTx]; others find the jobs when they poll.
 //
+// No two statements have the same text, so nothing in between should prepare them
+// and keep what it has prepared.
+//
 // A call that fails, also because its context has ended, leaves nothing behind
 // in the transaction, which can go on. If the server can't promise that, the
 // error wraps [pawl.ErrTxOver], and so does that of every later call: after a

@@ -51,13 +51,46 @@ func BenchmarkPool(b *testing.B) {
 	for _, e := range engines {
 		for _, slots := range []int{10, 100} {
 			b.Run(fmt.Sprintf("%s/slots=%d", e.name, slots), func(b *testing.B) {
-				benchmarkPool(b, pawl.New(e.open(b), nil), slots)
+				benchmarkPool(b, pawl.New(e.open(b), nil), &worker.Options{Concurrency: slots})
 			})
 		}
 	}
 }
 
-func benchmarkPool(b *testing.B, q *pawl.Queue, slots int) {
+// BenchmarkSubscriber is BenchmarkPool on memory beside one subscription to all
+// events, two a job, of which the subscriber reads none, some, or all.
+func BenchmarkSubscriber(b *testing.B) {
+	read := func(pause time.Duration) func(context.Context, *worker.Subscription) {
+		return func(ctx context.Context, sub *worker.Subscription) {
+			for {
+				if _, err := sub.Next(ctx); err != nil {
+					return
+				}
+				if pause > 0 {
+					time.Sleep(pause)
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		name string
+		read func(context.Context, *worker.Subscription)
+	}{{"nobody", nil}, {"blocked", func(context.Context, *worker.Subscription) {}}, {"slow", read(time.Millisecond)}, {"fast", read(0)}} {
+		b.Run(c.name, func(b *testing.B) {
+			var events worker.Events
+			if c.read != nil {
+				ctx, stop := context.WithCancel(context.Background())
+				defer stop()
+				sub := events.Subscribe(nil)
+				defer sub.Close()
+				go c.read(ctx, sub)
+			}
+			benchmarkPool(b, pawl.New(memory.New(nil), nil), &worker.Options{Concurrency: 10, Events: &events})
+		})
+	}
+}
+
+func benchmarkPool(b *testing.B, q *pawl.Queue, o *worker.Options) {
 	enqueue(b, q, b.N)
 	var n atomic.Int64
 	all := make(chan struct{})
@@ -67,7 +100,7 @@ func benchmarkPool(b *testing.B, q *pawl.Queue, slots int) {
 		}
 		return nil
 	})
-	p := worker.New(q, h, &worker.Options{Concurrency: slots})
+	p := worker.New(q, h, o)
 	b.ResetTimer()
 	run(b, p, func() { <-all })
 	b.StopTimer()

@@ -130,7 +130,7 @@ func (p *Pool) abandon(r *run) *run {
 		append(r.attrs(), "cause", r.cause)...)
 	return &run{
 		ref: r.ref, job: r.job, kind: r.kind, group: g, kindName: r.kindName,
-		phase: ended, cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
+		phase: ended, ran: true, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
 	}
 }
 

@@ -33,6 +33,8 @@ type fixture struct {
 	q       *pawl.Queue
 	p       *worker.Pool
 	log     *logs
+	events  worker.Events
+	told    *worker.Subscription // to all of them
 	result  chan error
 }
 
@@ -55,7 +57,13 @@ func prepare(t *testing.T, sort func(*disturbed) pawl.Storage) *fixture {
 }
 
 func (f *fixture) start(h worker.Handlers, o *worker.Options) {
-	f.p = worker.New(f.q, h, o)
+	var d worker.Options
+	if o != nil {
+		d = *o
+	}
+	d.Events = &f.events
+	f.told = f.events.Subscribe(&worker.SubscribeOptions{Buffer: 100})
+	f.p = worker.New(f.q, h, &d)
 	go func() { f.result <- f.p.Run(f.t.Context()) }()
 	synctest.Wait()
 }
@@ -69,6 +77,54 @@ func (f *fixture) stop() {
 	if err := <-f.result; err != nil {
 		f.t.Errorf("Run: %v", err)
 	}
+	if f.told != nil {
+		f.wantTold()
+	}
+}
+
+// wantTold checks that there were as many events as there are numbers, be they
+// read or dropped.
+func (f *fixture) wantTold() {
+	f.t.Helper()
+	n := f.told.Dropped()
+	for _, e := range f.drain() {
+		n[e.Type]++
+	}
+	f.told = nil
+	s := f.p.Stats()
+	ends := s.Completed + s.Failed + n[worker.EventReleased] + n[worker.EventCanceled] + n[worker.EventLost]
+	for what, counts := range map[string][2]int64{
+		"started":              {s.Started, n[worker.EventStarted]},
+		"completed":            {s.Completed, n[worker.EventCompleted]},
+		"failed":               {s.Failed, n[worker.EventFailed]},
+		"buried":               {s.Buried + s.RescueBuried, n[worker.EventBuried]},
+		"rescued":              {s.Rescued, n[worker.EventRescued]},
+		"lost and canceled":    {s.Lost, n[worker.EventLost] + n[worker.EventCanceled]},
+		"started that end":     {min(s.Started, ends), s.Started},
+		"released at least":    {max(s.Snoozed, n[worker.EventReleased]), n[worker.EventReleased]},
+		"released at the most": {min(s.Snoozed+s.Released, n[worker.EventReleased]), n[worker.EventReleased]},
+	} {
+		if counts[0] != counts[1] {
+			f.t.Errorf("%s: %d counted, %d told; events %v, stats %+v", what, counts[0], counts[1], n, s)
+		}
+	}
+}
+
+// drain reads the events that wait, and closes the subscription.
+func (f *fixture) drain() (all []worker.Event) {
+	go func() {
+		for {
+			e, err := f.told.Next(context.Background())
+			if err != nil {
+				return
+			}
+			all = append(all, e)
+		}
+	}()
+	synctest.Wait()
+	f.told.Close()
+	synctest.Wait()
+	return all
 }
 
 func (f *fixture) enqueue(r *pawl.Request) pawl.ID {

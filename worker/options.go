@@ -88,6 +88,15 @@ type Options struct {
 	// see [pawl.Storage], with a jitter of a quarter. 0 means 5 s.
 	SweepEvery time.Duration
 
+	// CountEvery is how often the pool counts the jobs of its queues, with a
+	// jitter of a quarter, for Stats.Queues and for limits that subscriptions
+	// watch. 0 means never, since most storages count by reading, which takes
+	// time when there are very many jobs.
+	CountEvery time.Duration
+
+	// Events are told what happens in the pool. nil means nobody is.
+	Events *Events
+
 	// StopTimeout is how long a stop leaves handlers undisturbed before their
 	// contexts are cancelled. 0 means 20 s, under the 30 s that common
 	// supervisors give.
@@ -186,6 +195,7 @@ func (o *Options) validate(pq *pawl.Queue) error {
 		positive("Heartbeat", o.Heartbeat),
 		positive("Poll", o.Poll),
 		positive("SweepEvery", o.SweepEvery),
+		positive("CountEvery", o.CountEvery),
 		positive("StopTimeout", o.StopTimeout),
 	)
 }

@@ -80,6 +80,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Heartbeat":         {Heartbeat: -1},
 		"Poll":              {Poll: -1},
 		"SweepEvery":        {SweepEvery: -1},
+		"CountEvery":        {CountEvery: -1},
 		"StopTimeout":       {StopTimeout: -1},
 		"MaxStuck":          {MaxStuck: -2},
 		"WorkerID":          {WorkerID: strings.Repeat("x", 256)},

@@ -71,6 +71,7 @@ type Pool struct {
 	doing        chore              // the one that runs
 	choreBytes   int                // of the payloads of both
 	choresOver   bool
+	paused       map[string]bool // queues known to be
 	strangers    map[string]bool // kinds without a handler that were logged
 	stats        Stats
 	progress     instant
@@ -107,6 +108,7 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 		choreWake:    make(chan struct{}, 1),
 		maxResult:    q.Options().MaxPayload,
 		bad:          make(map[string]instant),
+		paused:       make(map[string]bool),
 		strangers:    make(map[string]bool),
 	}
 	p.quiet = sync.NewCond(&p.mu)
@@ -246,6 +248,9 @@ func (p *Pool) begin() *crew {
 	c.others.Go(func() { p.deadlines(ctx) })
 	c.others.Go(func() { p.sweep(ctx) })
 	c.others.Go(func() { p.watch(ctx) })
+	if p.opts.CountEvery > 0 {
+		c.others.Go(func() { p.census(ctx) })
+	}
 	claimCtx, breakClaims := context.WithCancel(settleCtx)
 	p.breakClaims = breakClaims
 	c.fetching.Go(func() { p.fetch(claimCtx) })

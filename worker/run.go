@@ -80,15 +80,17 @@ type run struct {
 	replaced   bool // another slot took the place of the abandoned one
 	solo       bool // to be settled in a call of its own
 	refused    bool // an outcome of it could not be stored
+	ran        bool // its handler was called
 
 	lease      time.Duration
 	claimed    instant
 	leaseUntil instant // by the local clock, some way before the storage's
 	renewAt    instant
 	started    instant
-	deadline   instant // of the handler
-	grace      instant // when a cancelled handler is given up
-	cause      error   // why the pool cancelled the context
+	took       time.Duration // when it has ended
+	deadline   instant       // of the handler
+	grace      instant       // when a cancelled handler is given up
+	cause      error         // why the pool cancelled the context
 
 	outcome pawl.Outcome
 	failure error  // what OnError and OnBury are told

@@ -246,6 +246,8 @@ func (p *Pool) invalid(batch []*run, err error) {
 func (p *Pool) impossible(r *run, err error) {
 	p.logLater(slog.LevelError, "worker: outcome can't be stored", append(r.attrs(), "verb", r.outcome.Verb, "err", err)...)
 	if verb := r.outcome.Verb; r.refused || verb == pawl.Release || verb == pawl.Skip {
+		p.stats.Lost++
+		p.tellEvent(EventLost, r)
 		p.forget(r) // its lease ends by itself
 		return
 	}
@@ -319,25 +321,31 @@ func (p *Pool) count(r *run, verb pawl.Verb) {
 	switch verb {
 	case pawl.Ack:
 		p.stats.Completed++
+		p.tellEvent(EventCompleted, r)
 	case pawl.Release:
 		p.stats.Released++
+		p.tellReleased(r)
 	case pawl.SnoozeFor:
 		p.stats.Snoozed++
+		p.tellReleased(r)
 	case pawl.Skip:
 		p.stats.Skipped++
 	case pawl.Nack:
 		p.stats.Failed++
+		p.tellEvent(EventFailed, r)
 		if lastAttempt(r.job) {
 			p.buried(r)
 		}
 	case pawl.Bury:
 		p.stats.Failed++
+		p.tellEvent(EventFailed, r)
 		p.buried(r)
 	}
 }
 
 func (p *Pool) buried(r *run) {
 	p.stats.Buried++
+	p.tellEvent(EventBuried, r)
 	p.logLater(slog.LevelWarn, "worker: job buried", append(r.attrs(), "attempt", r.job.Attempt)...)
 	if hook := r.kind.OnBury; hook != nil {
 		p.tell(hook, r.job, r.failure)
@@ -353,9 +361,11 @@ func (p *Pool) lost(r *run, when string) {
 func (p *Pool) countLost(r *run, when string) {
 	p.stats.Lost++
 	if r.cause == ErrCanceled {
+		p.tellEvent(EventCanceled, r)
 		p.logLater(slog.LevelInfo, "worker: job was canceled "+when, r.attrs()...)
 		return
 	}
+	p.tellEvent(EventLost, r)
 	p.logLater(slog.LevelWarn, "worker: claim was lost "+when, r.attrs()...)
 }
 

@@ -75,7 +75,8 @@ func (s *slot) exchange(r *run) *run {
 // ended takes in the run that ended and reports whether the slot is to end.
 func (s *slot) ended(r *run, now instant) bool {
 	p, g := s.p, s.g
-	g.ran(now.sub(r.started), r.size)
+	r.took = now.sub(r.started)
+	g.ran(r.took, r.size)
 	p.progress = now
 	if r.abandoned {
 		return s.comeBack(r)
@@ -146,7 +147,7 @@ func (p *Pool) start(r *run, now instant) bool {
 		p.announce(r.group)
 		return false
 	}
-	r.phase, r.started = running, now
+	r.phase, r.ran, r.started = running, true, now
 	r.deadline = never
 	if t := r.timeout(); t > 0 {
 		r.deadline = now.add(t)
@@ -157,6 +158,7 @@ func (p *Pool) start(r *run, now instant) bool {
 	p.stats.Running++
 	p.stats.Started++
 	p.expireBy(min(r.deadline, r.leaseUntil))
+	p.tellEvent(EventStarted, r)
 	return true
 }
 

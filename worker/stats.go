@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/pawlq/pawl"
 )
 
 // Stats are the numbers of a pool since it was made.
@@ -18,7 +20,7 @@ type Stats struct {
 	Released  int64 // jobs handed back
 	Snoozed   int64 // jobs that asked to run again later
 	Skipped   int64 // jobs handed back because no handler runs their kind
-	Lost      int64 // claims that ended before this pool could settle them
+	Lost      int64 // claims that ended before this pool could settle them, or were given up
 
 	Rescued      int64 // jobs that this pool's sweeps took back from dead workers
 	RescueBuried int64 // jobs that this pool's sweeps buried because too many workers died with them
@@ -33,6 +35,11 @@ type Stats struct {
 	Settled int64 // outcomes settled in them
 
 	LastProgress time.Time // when a job ended or the storage last answered
+
+	// Queues are the numbers of the pool's queues, whoever works on them, as
+	// counted at CountedAt; see Options.CountEvery.
+	Queues    []pawl.QueueStats
+	CountedAt time.Time
 }
 
 // ClaimBatch is the mean number of jobs in a claim.
@@ -53,10 +60,11 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
+	s.Queues = slices.Clone(s.Queues)
 	for _, g := range p.groups {
 		s.Slots += g.width()
 	}
-	s.LastProgress = p.epoch.Add(time.Duration(p.progress))
+	s.LastProgress = p.wall(p.progress)
 	return s
 }
 
@@ -83,7 +91,7 @@ const unreadyAfter = 10 * time.Second
 func (p *Pool) Health() Health {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	h := Health{Live: true, Ready: true, LastProgress: p.epoch.Add(time.Duration(p.progress))}
+	h := Health{Live: true, Ready: true, LastProgress: p.wall(p.progress)}
 	var reasons []string
 	unready := func(reason string) {
 		h.Ready = false
@@ -104,7 +112,7 @@ func (p *Pool) Health() Health {
 	now := p.now()
 	for _, what := range slices.Sorted(maps.Keys(p.bad)) {
 		since := now.sub(p.bad[what])
-		if since >= unreadyAfter && what != "watch" { // without events the pool polls
+		if since >= unreadyAfter && what != "watch" && what != "count" { // without those it works as well
 			unready(fmt.Sprintf("storage fails to %s for %v", what, since.Round(time.Second)))
 		}
 	}

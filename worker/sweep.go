@@ -55,6 +55,8 @@ func (p *Pool) takePart(ctx context.Context, s pawl.Swept) {
 	p.mu.Lock()
 	p.stats.Rescued += int64(len(s.Rescued))
 	p.stats.RescueBuried += int64(len(s.Buried))
+	p.tellSwept(EventRescued, s.Rescued)
+	p.tellSwept(EventBuried, s.Buried)
 	p.logRescued(s.Rescued)
 	for _, ref := range s.Rescued {
 		p.wet(ref.Queue)

@@ -28,6 +28,7 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
+	r.took = p.now().sub(r.started)
 	r.failure = err
 	if r.failure == nil {
 		r.failure = errors.New("worker: buried in the handler's transaction")

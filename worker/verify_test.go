@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/worker"
 )
@@ -103,8 +105,8 @@ func TestSettledInTransaction(t *testing.T) {
 				f.stop()
 				s := f.p.Stats()
 				got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Buried: s.Buried, Lost: s.Lost}
-				if got != c.count {
-					t.Errorf("stats %+v, want %+v", got, c.count)
+				if diff := cmp.Diff(c.count, got); diff != "" {
+					t.Errorf("stats (-want +got):\n%s", diff)
 				}
 			})
 		})

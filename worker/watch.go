@@ -54,6 +54,7 @@ func (p *Pool) event(e pawl.Event) {
 		p.eventEnded(e.Ref)
 	case pawl.EventPaused:
 		p.handBackQueue(e.Queue)
+		p.notePaused(e.Queue, true)
 	}
 }
 

@@ -1,0 +1,316 @@
+package worker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/worker"
+)
+
+// lines tells events in short, with the time since the first, to the millisecond, which storages exceed.
+func lines(events []worker.Event) (all []string) {
+	for _, e := range events {
+		line := fmt.Sprintf("%v %v %s %d %v %s", e.At.Sub(events[0].At).Round(time.Millisecond), e.Type, e.Kind, e.Attempt, e.Duration, e.Error)
+		all = append(all, strings.TrimSpace(line))
+	}
+	return all
+}
+
+// A job's events tell its life.
+func TestEventsOfAJob(t *testing.T) {
+	until := func(ctx context.Context, d time.Duration, err error) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(d):
+			return err
+		}
+	}
+	cases := map[string]struct {
+		run    worker.Func
+		meddle func(f *fixture, id pawl.ID)
+		want   []string
+	}{
+		"completes": {
+			run:  func(ctx context.Context, _ *pawl.Job) error { return until(ctx, time.Second, nil) },
+			want: []string{"0s started k 1 0s", "1s completed k 1 1s"},
+		},
+		"is buried": {
+			run: func(ctx context.Context, j *pawl.Job) error {
+				if j.Attempt == 2 {
+					return pawl.Permanent(errors.New("no way"))
+				}
+				return until(ctx, time.Second, pawl.RetryAfter(time.Second, errors.New("not now")))
+			},
+			want: []string{"0s started k 1 0s", "1s failed k 1 1s not now",
+				"2s started k 2 0s", "2s failed k 2 0s no way", "2s buried k 2 0s"},
+		},
+		"snoozes": {
+			run: func(_ context.Context, j *pawl.Job) error {
+				if j.Counts.Snoozes == 0 {
+					return pawl.Snooze(time.Second)
+				}
+				return nil
+			},
+			want: []string{"0s started k 1 0s", "0s released k 1 0s", "1s started k 1 0s", "1s completed k 1 0s"},
+		},
+		"is canceled": {
+			run: func(ctx context.Context, _ *pawl.Job) error { return until(ctx, time.Hour, nil) },
+			meddle: func(f *fixture, id pawl.ID) {
+				rest(time.Second)
+				if err := f.q.Cancel(context.Background(), "", id); err != nil {
+					f.t.Error(err)
+				}
+			},
+			want: []string{"0s started k 1 0s", "1s canceled k 1 0s"},
+		},
+		"ignores its timeout": {
+			run: func(_ context.Context, j *pawl.Job) error {
+				if j.Attempt == 1 {
+					time.Sleep(31 * time.Minute)
+				}
+				return nil
+			},
+			want: []string{"0s started k 1 0s", "30m1s failed k 1 30m1s worker: handler timed out after 30m0s and ignored it",
+				"1h30m1s started k 2 0s", "1h30m1s completed k 2 0s"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := start(t, cycling, c.run, nil)
+				id := f.enqueue(&pawl.Request{})
+				if c.meddle != nil {
+					synctest.Wait()
+					c.meddle(f, id)
+				}
+				rest(2 * time.Hour)
+				events := f.drain()
+				if diff := cmp.Diff(c.want, lines(events)); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+				for _, e := range events {
+					if e.ID != id || e.Queue != "default" {
+						t.Errorf("event %+v", e)
+					}
+				}
+				f.told = nil
+				f.stop()
+			})
+		})
+	}
+}
+
+// Jobs of dead workers are told by those who take them back.
+func TestEventsOfRescues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, watched)
+		ids := []pawl.ID{f.enqueue(&pawl.Request{}), f.enqueue(&pawl.Request{MaxRescues: pawl.NoRescues})}
+		c, err := f.q.ClaimBatch(t.Context(), pawl.ClaimSpec{
+			Queues: []pawl.QueueAsk{{Queue: "default", Max: 2}}, Max: 2, Lease: time.Second, Worker: "dead",
+		})
+		if err != nil || len(c.Jobs) != 2 {
+			t.Fatalf("claimed %v, error %v", c.Jobs, err)
+		}
+		f.start(returning(nil), nil)
+		rest(time.Minute)
+		told := make(map[worker.EventType]pawl.ID)
+		for _, e := range f.drain() {
+			told[e.Type] = e.ID
+		}
+		want := map[worker.EventType]pawl.ID{worker.EventRescued: ids[0], worker.EventStarted: ids[0],
+			worker.EventCompleted: ids[0], worker.EventBuried: ids[1]}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		f.told = nil
+		f.stop()
+	})
+}
+
+// Pauses and limits are told once each time that they change.
+func TestEventsOfQueues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, watched)
+		sub := f.events.Subscribe(&worker.SubscribeOptions{
+			Types: []worker.EventType{worker.EventPaused, worker.EventResumed, worker.EventDepth, worker.EventDeadLetters},
+			Depth: 10, DeadLetters: 2,
+		})
+		own := f.events.Subscribe(&worker.SubscribeOptions{Depth: 5, Types: []worker.EventType{worker.EventDepth}})
+		defer own.Close()
+		f.start(returning(pawl.Permanent(errors.New("no luck"))), &worker.Options{CountEvery: 10 * time.Second})
+		pause := func(paused bool) {
+			if err := f.q.Storage().Configure(context.Background(), "default", pawl.QueueSettings{Paused: &paused}); err != nil {
+				t.Error(err)
+			}
+		}
+		pause(true)
+		synctest.Wait() // the storage tells
+		for range 10 {
+			f.enqueue(&pawl.Request{Delay: time.Hour})
+		}
+		rest(time.Minute)
+		if s := f.p.Stats(); len(s.Queues) != 1 || s.Queues[0].Scheduled != 10 || !s.Queues[0].Paused ||
+			time.Since(s.CountedAt) > 13*time.Second {
+			t.Errorf("stats %+v", s)
+		}
+		pause(false)
+		rest(2 * time.Hour)
+		f.told.Close()
+		f.told = sub
+		var got []string
+		for _, e := range f.drain() {
+			got = append(got, fmt.Sprint(e.Type, " ", e.Queue, " ", e.Count, " ", e.Over))
+		}
+		want := []string{"paused default 0 false", "depth default 10 true", "resumed default 0 false",
+			"depth default 0 false", "dead letters default 10 true"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		f.told = own
+		if n := len(f.drain()); n != 2 {
+			t.Errorf("%d events of the other subscription", n)
+		}
+		f.told = nil
+		f.stop()
+	})
+}
+
+// Counting that fails is told in the log, and nothing else.
+func TestCountsThatFail(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, func(d *disturbed) pawl.Storage { return uncounted{d} })
+		f.start(returning(nil), &worker.Options{CountEvery: time.Second})
+		f.enqueue(&pawl.Request{})
+		rest(time.Minute)
+		if h := f.p.Health(); !h.Ready {
+			t.Errorf("health %+v", h)
+		}
+		f.stop()
+		if s := f.p.Stats(); s.Completed != 1 || s.Queues != nil || f.log.count("storage fails to count") != 1 {
+			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+type uncounted struct{ pawl.Storage }
+
+func (uncounted) Count(context.Context, ...string) ([]pawl.QueueStats, error) { return nil, errStorage }
+
+// What is enqueued is told if it was stored.
+func TestEventsOfEnqueues(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var events worker.Events
+		q := pawl.New(memory.New(nil), &pawl.Options{Middleware: []pawl.EnqueueMiddleware{events.Enqueue}})
+		sub := events.Subscribe(nil)
+		defer sub.Close()
+		reqs := []*pawl.Request{{Kind: "a", UniqueKey: "key"}, {Kind: "b", UniqueKey: "key"}, {Kind: "c", Queue: "other"}}
+		receipts, err := q.EnqueueMany(t.Context(), reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := q.Enqueue(t.Context(), &pawl.Request{}); !errors.Is(err, pawl.ErrInvalid) {
+			t.Errorf("without a kind: %v", err)
+		}
+		for _, want := range []worker.Event{
+			{Type: worker.EventEnqueued, At: time.Now(), Queue: "default", ID: receipts[0].ID, Kind: "a"},
+			{Type: worker.EventEnqueued, At: time.Now(), Queue: "other", ID: receipts[2].ID, Kind: "c"},
+		} {
+			if got, err := sub.Next(t.Context()); got != want || err != nil {
+				t.Errorf("got %+v, error %v, want %+v", got, err, want)
+			}
+		}
+		sub.Close()
+		if _, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "a"}); err != nil { // with nobody to tell
+			t.Fatal(err)
+		}
+		if e, err := sub.Next(t.Context()); !errors.Is(err, pawl.ErrClosed) {
+			t.Errorf("Next after Close: %+v, %v", e, err)
+		}
+	})
+}
+
+// Nobody waits for a subscriber that does not read: what its buffer does not
+// hold is dropped and counted, and takes no memory.
+func TestSlowSubscriber(t *testing.T) {
+	const n = 50_000 // jobs, of two events
+	q := pawl.New(memory.New(nil), nil)
+	var events worker.Events
+	runAll := func() {
+		enqueue(t, q, n)
+		var ran atomic.Int64
+		all := make(chan struct{})
+		h := worker.Func(func(context.Context, *pawl.Job) error {
+			if ran.Add(1) == n {
+				close(all)
+			}
+			return nil
+		})
+		run(t, worker.New(q, h, &worker.Options{Events: &events}), func() { <-all })
+	}
+	runAll() // for the storage to grow as it will
+	before := heap()
+	sub := events.Subscribe(&worker.SubscribeOptions{Buffer: 50})
+	defer sub.Close()
+	runAll()
+	if grown := heap() - before; grown > 1<<20 { // the events had 14 MB
+		t.Errorf("%d bytes more are in use", grown)
+	}
+	dropped := sub.Dropped()
+	if dropped[worker.EventStarted]+dropped[worker.EventCompleted] != 2*n-50 || len(dropped) != 2 {
+		t.Errorf("dropped %v", dropped)
+	}
+	for range 50 {
+		if _, err := sub.Next(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if e, err := sub.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Next: %+v, %v", e, err)
+	}
+}
+
+// An event holds as much of an error text as records do.
+func TestEventsHoldLittleText(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := start(t, cycling, returning(errors.New(strings.Repeat("ä", 20_000)+"\x00")), nil)
+		f.enqueue(&pawl.Request{})
+		rest(time.Minute)
+		for _, e := range f.drain() {
+			if e.Type == worker.EventFailed && (len(e.Error) < pawl.MaxErrorText-2 || len(e.Error) > pawl.MaxErrorText) {
+				t.Errorf("an event holds %d bytes of text", len(e.Error))
+			}
+		}
+		f.told = nil
+		f.stop()
+	})
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+func TestEventTypesAsText(t *testing.T) {
+	b, err := json.Marshal(map[worker.EventType]int{worker.EventDeadLetters: 1, worker.EventEnqueued: 2, 99: 3})
+	if want := `{"dead letters":1,"enqueued":2,"invalid":3}`; err != nil || string(b) != want {
+		t.Errorf("got %s, error %v, want %s", b, err, want)
+	}
+}

@@ -170,13 +170,12 @@ func (s *Subscription) Dropped() map[EventType]int64 {
 func (e *Events) Enqueue(next pawl.EnqueueFunc) pawl.EnqueueFunc {
 	return func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 		receipts, err := next(ctx, reqs)
-		if err != nil || !e.wanted(EventEnqueued) {
+		if err != nil {
 			return receipts, err
 		}
-		now := time.Now()
 		for i, r := range receipts {
-			if r.Status == pawl.Stored || r.Status == pawl.Replaced {
-				e.publish(Event{Type: EventEnqueued, At: now, Queue: r.Queue, ID: r.ID, Kind: reqs[i].Kind})
+			if (r.Status == pawl.Stored || r.Status == pawl.Replaced) && e.wanted(EventEnqueued) {
+				e.publish(Event{Type: EventEnqueued, At: time.Now(), Queue: r.Queue, ID: r.ID, Kind: reqs[i].Kind})
 			}
 		}
 		return receipts, nil
@@ -192,14 +191,19 @@ func (e *Events) all() []*Subscription {
 
 func (e *Events) set(subs []*Subscription) { e.subs.Store(&subs) }
 
-// wanted reports whether there is anyone to tell. A nil e has nobody.
+// wanted reports whether there is anyone to tell who has room. If not, the event
+// is counted as dropped, before it has cost anything. A nil e has nobody.
 func (e *Events) wanted(t EventType) bool {
 	if e == nil {
 		return false
 	}
-	for _, s := range e.all() {
-		if s.types&(1<<t) != 0 {
-			return true
+	subs := e.all()
+	if slices.ContainsFunc(subs, func(s *Subscription) bool { return s.wants(t) && len(s.c) < cap(s.c) }) {
+		return true
+	}
+	for _, s := range subs {
+		if s.wants(t) {
+			s.dropped[t].Add(1)
 		}
 	}
 	return false
@@ -208,11 +212,13 @@ func (e *Events) wanted(t EventType) bool {
 // publish tells an event to all who want its type.
 func (e *Events) publish(event Event) {
 	for _, s := range e.all() {
-		if s.types&(1<<event.Type) != 0 {
+		if s.wants(event.Type) {
 			s.tell(event)
 		}
 	}
 }
+
+func (s *Subscription) wants(t EventType) bool { return s.types&(1<<t) != 0 }
 
 func (s *Subscription) tell(event Event) {
 	select {
@@ -237,7 +243,7 @@ func (e *Events) crossed(at time.Time, counts []pawl.QueueStats) {
 func (s *Subscription) crossed(event Event, which int, limit int64) {
 	event.Over = limit > 0 && event.Count >= limit
 	over := s.over[event.Queue]
-	if over[which] == event.Over || s.types&(1<<event.Type) == 0 {
+	if over[which] == event.Over || !s.wants(event.Type) {
 		return
 	}
 	over[which] = event.Over
@@ -279,12 +285,10 @@ func excerpt(s string) string {
 
 // tellSwept tells of jobs that a sweep took from dead workers.
 func (p *Pool) tellSwept(t EventType, refs []pawl.Ref) {
-	if !p.opts.Events.wanted(t) {
-		return
-	}
-	now := p.wall(p.now())
 	for _, ref := range refs {
-		p.opts.Events.publish(Event{Type: t, At: now, Queue: ref.Queue, ID: ref.ID})
+		if p.opts.Events.wanted(t) {
+			p.opts.Events.publish(Event{Type: t, At: p.wall(p.now()), Queue: ref.Queue, ID: ref.ID})
+		}
 	}
 }
 

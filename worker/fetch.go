@@ -19,6 +19,10 @@ const callTimeout = 10 * time.Second
 // still take; to break it off at once would leave its outcome unknown.
 const claimGrace = time.Second
 
+// roundEvery is how often the fetcher looks after its groups when nothing tells
+// it to, so that one that does not is seen to be ill.
+const roundEvery = 10 * time.Second
+
 // A fetcher claims for all groups of a pool.
 type fetcher struct {
 	p      *Pool
@@ -42,7 +46,7 @@ func (p *Pool) fetch(ctx context.Context) {
 			p.fetchEnds()
 			return
 		case spec.Max == 0:
-			sleep(ctx, wait, p.fetchWake)
+			sleep(ctx, min(wait, roundEvery), p.fetchWake)
 		default:
 			f.claim(ctx, spec)
 		}
@@ -62,7 +66,7 @@ func (f *fetcher) plan() (spec pawl.ClaimSpec, wait time.Duration, stopping bool
 	p := f.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fetchIdle = false
+	p.fetchIdle, p.round = false, p.now()
 	if p.stopping {
 		p.callSettler()
 		return spec, 0, true

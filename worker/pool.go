@@ -75,6 +75,7 @@ type Pool struct {
 	strangers    map[string]bool // kinds without a handler that were logged
 	stats        Stats
 	progress     instant
+	round        instant // when the fetcher last looked
 }
 
 type kind struct {
@@ -260,7 +261,7 @@ func (p *Pool) begin() *crew {
 func (p *Pool) beginSlots() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begun = true
+	p.begun, p.round = true, p.now()
 	for _, g := range p.groups {
 		for range g.slots {
 			p.startSlot(g)

@@ -72,7 +72,9 @@ func (p *Pool) Stats() Stats {
 // slots are all busy with long jobs is well.
 type Health struct {
 	// Live is false if only a new process can help: the slots of a queue are
-	// all held by handlers that ignore the end of their contexts.
+	// all held by handlers that ignore the end of their contexts, or the pool
+	// has not looked for jobs for a minute, though it looks every ten seconds at
+	// least, because a call of the storage does not return.
 	Live bool
 	// Ready is false while the pool does not take up jobs: before Run, from
 	// stop on, and while the storage has failed for some time.
@@ -86,6 +88,10 @@ type Health struct {
 // unreadyAfter is how long the storage may fail before the pool counts as not
 // ready; shorter failures are common and heal.
 const unreadyAfter = 10 * time.Second
+
+// deadAfter is how long the fetcher may make no round. At the longest, one that
+// is well waits for roundEvery and then for a call's timeout and its repetition.
+const deadAfter = time.Minute
 
 // Health returns how the pool is.
 func (p *Pool) Health() Health {
@@ -110,6 +116,10 @@ func (p *Pool) Health() Health {
 		}
 	}
 	now := p.now()
+	if silent := now.sub(p.round); p.begun && !p.stopping && silent >= deadAfter {
+		h.Live = false
+		unready(fmt.Sprintf("has not looked for jobs for %v", silent.Round(time.Second)))
+	}
 	for _, what := range slices.Sorted(maps.Keys(p.bad)) {
 		since := now.sub(p.bad[what])
 		if since >= unreadyAfter && what != "watch" && what != "count" { // without those it works as well

@@ -60,14 +60,16 @@ func New[A Args](args A) *pawl.Request {
 // have the same kind and the same encoded args: the kind and a hash of the
 // payload, within [pawl.MaxKeyLen] bytes. Keys are compared within a queue.
 //
-// It needs a codec that encodes equal args equally; [JSON] and [Raw] do. To be
-// unique by a part of the args, build a key from that part, beginning with the
-// kind: "welcome:" + w.Email.
+// It needs a codec that encodes equal args equally; [JSON] and [Raw] do, and what
+// [Gzip] and [Versioned] wrap is taken alone. For [Encrypted] the hash is keyed
+// with the first key, so a job from before a rotation has another. To be unique
+// by a part of the args, build a key from that part, beginning with the kind:
+// "welcome:" + w.Email.
 //
 // Args that don't encode have the key of an empty payload; New reports them.
 func UniqueByArgs(args Args) string {
 	// What fails to encode has a request that fails to be enqueued.
-	payload, _ := encode(args)
+	payload, _ := uniqueForm(codecOf(args), args)
 	sum := sha256.Sum256(payload)
 	return args.Kind() + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -14,8 +14,9 @@ import (
 // reported by its type alone, since its text may quote what it read (see
 // [DecodeError]).
 //
-// A Codec is also the place to encrypt or compress: it sees the payload on all
-// ways in and out, while middleware sees only enqueues and runs.
+// [Gzip], [Encrypted] and [Versioned] wrap another codec. A codec is the place for
+// that: it sees the payload on all ways in and out, while middleware sees only
+// enqueues and runs.
 type Codec interface {
 	Encode(v any) ([]byte, error)
 	Decode(data []byte, v any) error
@@ -83,6 +84,30 @@ func codecOf(v any) Codec {
 	return JSON{}
 }
 
+func orJSON(c Codec) Codec {
+	if c == nil {
+		return JSON{}
+	}
+	return c
+}
+
+// uniqueForm returns bytes that are equal for equal values, where the encoded
+// form is not, see UniqueByArgs.
+func uniqueForm(c Codec, v any) ([]byte, error) {
+	if u, ok := c.(interface{ unique(v any) ([]byte, error) }); ok {
+		return u.unique(v)
+	}
+	return c.Encode(v)
+}
+
+// checkCodec reports what makes c unfit for values of type t.
+func checkCodec(c Codec, t reflect.Type) error {
+	if k, ok := c.(interface{ check(t reflect.Type) error }); ok {
+		return k.check(t)
+	}
+	return nil
+}
+
 func encode(v any) ([]byte, error) {
 	data, err := codecOf(v).Encode(v)
 	if err != nil {
@@ -91,15 +116,18 @@ func encode(v any) ([]byte, error) {
 	return data, nil
 }
 
-// decode decodes into a new T, through the pointer itself where T is one, so
+// decode decodes into a new T.
+func decode[T any](data []byte) (T, error) { return decodeBy[T](codecOf(zero[T]()), data) }
+
+// decodeBy decodes into a new T, through the pointer itself where T is one, so
 // that no payload can make it nil.
-func decode[T any](data []byte) (T, error) {
+func decodeBy[T any](c Codec, data []byte) (T, error) {
 	v := zero[T]()
 	var err error
 	if reflect.TypeFor[T]().Kind() == reflect.Pointer {
-		err = codecOf(v).Decode(data, v)
+		err = c.Decode(data, v)
 	} else {
-		err = codecOf(v).Decode(data, &v)
+		err = c.Decode(data, &v)
 	}
 	if err != nil {
 		return zero[T](), err

@@ -45,14 +45,22 @@
 // # Payloads
 //
 // Args and results are encoded as [JSON], or by a [Codec] that their type
-// brings along, see [Coder]. Errors about payloads never quote them.
+// brings along, see [Coder]: [Raw], or one that wraps another to compress
+// ([Gzip]), encrypt ([Encrypted]) or bring old payloads up to date ([Versioned]).
+// Errors about payloads never quote them; what handlers put into their own can be
+// encrypted by [Keyring.SealErrors].
 //
 // # Changing Args
 //
 // Jobs outlive programs: one enqueued today may be run by next month's. Adding
 // a field is safe in both directions, for an old payload leaves it zero and an
-// old program passes over it. To change what a field means, use a new kind, and
-// keep the handler of the old one until its jobs are gone.
+// old program passes over it. To change what a field means, use [Versioned], or a
+// new kind, and keep the handler of the old one until its jobs are gone.
+//
+// # Traces
+//
+// [InjectTrace] and [ExtractTrace] carry trace context from those who enqueue to
+// handlers, with OpenTelemetry or any other library.
 //
 // # Tests
 //

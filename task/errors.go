@@ -74,6 +74,7 @@ func describe(err error) string {
 		noType  *json.UnsupportedTypeError
 		noValue *json.UnsupportedValueError
 		ours    *typeError
+		newer   *newerError
 	)
 	switch {
 	case errors.Is(err, errTrailing):
@@ -82,6 +83,8 @@ func describe(err error) string {
 		return "it ends too early"
 	case errors.As(err, &ours):
 		return ours.text
+	case errors.As(err, &newer):
+		return newer.Error()
 	case errors.As(err, &syntax):
 		return fmt.Sprintf("not JSON at byte %d", syntax.Offset)
 	case errors.As(err, &kind):

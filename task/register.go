@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,14 +54,14 @@ type Options[A Args] struct {
 // [DecodeError].
 //
 // Like http.ServeMux, Register panics if the kind is registered already, and
-// also if its name or its queue is invalid or f is nil.
+// also if its name, its queue or its codec is invalid or f is nil.
 func Register[A Args](m *Mux, f func(ctx context.Context, job *Job[A]) error, o ...*Options[A]) {
 	var run Handler
 	if f != nil {
 		run = func(ctx context.Context, j *pawl.Job) ([]byte, error) {
 			job, err := Decode[A](j)
 			if err != nil {
-				return nil, pawl.Permanent(err)
+				return nil, undecodable(j, err)
 			}
 			return nil, f(ctx, job)
 		}
@@ -76,7 +77,8 @@ func Register[A Args](m *Mux, f func(ctx context.Context, job *Job[A]) error, o 
 // A handler that acks its job in a transaction passes the result there, encoded
 // by [EncodeResult]; what it returns is then ignored.
 func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[A]) (R, error), o ...*Options[A]) {
-	if err := hiddenCodec[R](); err != nil {
+	none := zero[R]()
+	if err := cmp.Or(hiddenCodec[R](), checkCodec(codecOf(none), reflect.TypeOf(none))); err != nil {
 		panic(err.Error())
 	}
 	var run Handler
@@ -84,7 +86,7 @@ func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[
 		run = func(ctx context.Context, j *pawl.Job) ([]byte, error) {
 			job, err := Decode[A](j)
 			if err != nil {
-				return nil, pawl.Permanent(err)
+				return nil, undecodable(j, err)
 			}
 			result, err := f(ctx, job)
 			if _, settled := j.SettledInTx(); settled || err != nil {
@@ -97,6 +99,15 @@ func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[
 	m.Handle(kindOf(run, o))
 }
 
+// undecodable says what becomes of a job whose payload does not decode. One of a
+// newer program is handed back, as a job of an unknown kind would be.
+func undecodable(j *pawl.Job, err error) error {
+	if newer := (*newerError)(nil); errors.As(err, &newer) {
+		return pawl.Snooze(pawl.SkipDelay(j.Counts.Snoozes))
+	}
+	return pawl.Permanent(err)
+}
+
 // kindOf returns the Kind of A, or panics.
 func kindOf[A Args](run Handler, o []*Options[A]) pawl.Kind {
 	args, err := concrete[A]()
@@ -106,6 +117,9 @@ func kindOf[A Args](run Handler, o []*Options[A]) pawl.Kind {
 	name := args.Kind()
 	if name == "" {
 		panic(fmt.Sprintf("task: kind \"\" of %v is not %s", reflect.TypeFor[A](), nameLimit))
+	}
+	if err := checkCodec(codecOf(args), reflect.TypeOf(args)); err != nil {
+		panic(err.Error())
 	}
 	k := pawl.Kind{Name: name, Run: run}
 	if d, ok := any(args).(Defaulter); ok {

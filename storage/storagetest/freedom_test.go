@@ -38,7 +38,7 @@ func TestFreedoms(t *testing.T) {
 				s := newReference(clock)
 				s.claim = func(spec pawl.ClaimSpec, now time.Time) []*pawl.Job {
 					work.before(s.m, now)
-					got := copies(s.m.claim(spec, now))
+					got := copies(s.m.claim(spec, now, nil))
 					work.after(s.m, now)
 					return got
 				}

@@ -44,6 +44,13 @@ type Capabilities struct {
 	// OneWriter: an open transaction that has written holds up every other
 	// write to the database.
 	OneWriter bool
+	// Part is not nil if queues are divided, and says in which part of its queue
+	// the job of a request is, by its UniqueKey and ID alone. For each part, and
+	// not for the queue, hold the order of claims, that requests of a call are stored
+	// in order, and that an ID that is present changes nothing; where jobs tie in all
+	// but their insertion, any part may come first. MaxBuried keeps up to one job a
+	// part more. NextDue may leave out a queue that gave all that it was asked for.
+	Part func(q *pawl.Request) int
 }
 
 // Run runs the whole contract against the storage of h: the transition table,
@@ -102,12 +109,17 @@ type testCase struct {
 	run   func(w *world)
 	needs func(h traits) bool // nil: applies to every storage
 	alone bool                // not beside other cases
+	// ordered: jobs are to come in one order, so they are all in one part of a
+	// divided queue.
+	ordered bool
 }
 
 // check runs the case on a fresh storage.
 func (c testCase) check(t testing.TB, h Harness) {
 	t.Helper()
-	c.run(newWorld(t, h, c.says))
+	w := newWorld(t, h, c.says)
+	w.ordered = c.ordered
+	c.run(w)
 }
 
 // traits are what decides which cases apply to a storage.
@@ -143,6 +155,8 @@ type world struct {
 	ctx   context.Context
 	clock *Clock
 	s     pawl.Storage
+
+	ordered bool // as of its case
 }
 
 func newWorld(t testing.TB, h Harness, says string) *world {

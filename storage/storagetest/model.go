@@ -16,10 +16,17 @@ type model struct {
 	paused map[string]bool
 	seq    int
 	fence  int64
+	part   func(q *pawl.Request) int // of its queue
+	// ended says which of several jobs that could be dropped was.
+	ended func(r *record) bool
 }
 
+// newModel returns a model whose queues are whole.
 func newModel() *model {
-	return &model{jobs: map[pawl.ID]*record{}, paused: map[string]bool{}}
+	return &model{
+		jobs: map[pawl.ID]*record{}, paused: map[string]bool{},
+		part: Harness{}.part, ended: func(*record) bool { return false },
+	}
 }
 
 // clone copies m so far that a change of the copy does not show in m. What
@@ -82,6 +89,7 @@ func (m *model) enqueueOne(q *pawl.Request, now time.Time) (pawl.ReceiptStatus, 
 	}
 	m.seq++
 	m.jobs[q.ID] = newRecord(q, m.seq, now)
+	m.jobs[q.ID].part = m.part(q)
 	return pawl.Stored, q.ID, nil
 }
 
@@ -109,41 +117,66 @@ func (m *model) makeRoom(q *pawl.Request, now time.Time) error {
 	if q.WhenFull != pawl.DropOldest {
 		return &pawl.FullError{Queue: q.Queue, Limit: q.MaxDepth}
 	}
-	first := slices.MinFunc(waiting, func(a, b *record) int {
+	first := m.leastUrgent(waiting)
+	m.keep(first, first.end(pawl.Canceled, pawl.ReasonDropped, now))
+	return nil
+}
+
+// leastUrgent returns the waiting job that gives way to a new one. Where jobs of
+// several parts tie, it is one of those that the storage has ended.
+func (m *model) leastUrgent(waiting []*record) *record {
+	worse := func(a, b *record) int {
 		if a.State != b.State {
 			return cmp.Compare(b.State, a.State) // Ready before Scheduled
 		}
 		if a.State == pawl.Ready && a.Priority != b.Priority {
 			return b.Priority - a.Priority
 		}
-		return cmp.Or(a.RunAt.Compare(b.RunAt), a.seq-b.seq)
-	})
-	m.keep(first, first.end(pawl.Canceled, pawl.ReasonDropped, now))
-	return nil
+		return a.RunAt.Compare(b.RunAt)
+	}
+	slices.SortStableFunc(waiting, worse) // they were in order of insertion
+	seen := map[int]bool{}
+	for _, r := range waiting {
+		if worse(waiting[0], r) == 0 && !seen[r.part] && r.part != waiting[0].part && m.ended(r) && !m.ended(waiting[0]) {
+			return r
+		}
+		seen[r.part] = true
+	}
+	return waiting[0]
 }
 
-func (m *model) claim(spec pawl.ClaimSpec, now time.Time) []*record {
-	if spec.Repeat {
-		mine := m.where(func(r *record) bool { return r.State == pawl.Running && r.token == spec.Token })
-		if len(mine) > 0 {
-			slices.SortFunc(mine, func(a, b *record) int { return cmp.Compare(a.order, b.order) })
-			return mine
-		}
+// claim returns what a claim does, of which got is what it returned where the
+// contract leaves that open.
+func (m *model) claim(spec pawl.ClaimSpec, now time.Time, got []*pawl.Job) []*record {
+	if again := m.claimed(spec, got); spec.Repeat && len(again) > 0 {
+		return again
 	}
-	var got []*record
+	var taken []*record
 	for _, ask := range spec.Queues {
 		if m.paused[ask.Queue] {
 			continue
 		}
-		next := m.claimable(ask.Queue, now)
-		next = next[:min(len(next), ask.Max, spec.Max-len(got))]
+		next := follow(m.claimable(ask.Queue, now), got)
+		next = next[:min(len(next), ask.Max, spec.Max-len(taken))]
 		for _, r := range next {
 			m.fence++
 			r.claim(spec, m.fence, now)
 		}
-		got = append(got, next...)
+		taken = append(taken, next...)
 	}
-	return got
+	return taken
+}
+
+// claimed returns what runs under the token, as it was claimed.
+func (m *model) claimed(spec pawl.ClaimSpec, got []*pawl.Job) (mine []*record) {
+	for _, ask := range spec.Queues {
+		some := m.where(func(r *record) bool {
+			return r.Queue == ask.Queue && r.State == pawl.Running && r.token == spec.Token
+		})
+		slices.SortFunc(some, func(a, b *record) int { return cmp.Compare(a.order, b.order) })
+		mine = append(mine, follow(some, got)...)
+	}
+	return mine
 }
 
 // claimable returns what can be claimed from a queue, in that order.
@@ -298,8 +331,10 @@ func matches(f pawl.Filter, r *record) bool {
 // listed compares two records of one state.
 func (r *record) listed(o *record) int {
 	switch {
-	case r.State == pawl.Ready:
+	case r.State == pawl.Ready && r.part == o.part:
 		return r.earlier(o)
+	case r.State == pawl.Ready:
+		return r.rank(o)
 	case r.State == pawl.Scheduled:
 		return r.RunAt.Compare(o.RunAt)
 	case r.State == pawl.Running:

@@ -18,6 +18,20 @@ type pair struct {
 	lastFence map[pawl.ID]int64
 }
 
+func newPair(w *world) *pair {
+	p := &pair{world: w, m: newModel()}
+	p.m.part, p.m.ended = w.h.part, p.ended
+	return p
+}
+
+// ended reports whether the storage has a job no longer waiting.
+func (p *pair) ended(r *record) bool {
+	p.Helper()
+	jobs, err := p.s.Get(p.ctx, r.Queue, r.ID)
+	p.ok(err)
+	return jobs[0] == nil || !jobs[0].State.Waiting()
+}
+
 func (p *pair) pass(d time.Duration) { p.clock.Advance(d) }
 
 func (p *pair) same(what string, got, want any) {
@@ -30,7 +44,7 @@ func (p *pair) same(what string, got, want any) {
 
 func (p *pair) add(q pawl.Request) pawl.ID {
 	p.Helper()
-	reqs := complete(q)
+	reqs := p.requests(q)
 	p.enqueue(reqs...)
 	return reqs[0].ID
 }
@@ -61,9 +75,9 @@ func (p *pair) claim(spec pawl.ClaimSpec) {
 func (p *pair) claimed(spec pawl.ClaimSpec, got []*pawl.Job) {
 	p.Helper()
 	later := p.adoptRescues(spec, got)
-	repeated := spec.Repeat && len(p.m.where(func(r *record) bool { return r.State == pawl.Running && r.token == spec.Token })) > 0
+	repeated := spec.Repeat && len(p.m.claimed(spec, nil)) > 0
 	var want []*pawl.Job
-	records := p.m.claim(spec, p.now())
+	records := p.m.claim(spec, p.now(), got)
 	for i, r := range records {
 		if !repeated && i < len(got) && got[i] != nil && got[i].ID == r.ID {
 			p.adopt(r, got[i].Fence)

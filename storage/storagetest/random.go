@@ -39,7 +39,7 @@ type run struct {
 	t       *rapid.T
 	cycler  pawl.Cycler
 	ids     []pawl.ID // of all jobs that ever were, also deleted ones
-	home    map[pawl.ID]string
+	home    map[pawl.ID]place
 	refs    []pawl.Ref
 	last    *pawl.ClaimSpec // of the newest claim, for repeats
 	settled []pawl.Outcome  // for repeats
@@ -54,7 +54,7 @@ var (
 func newRun(ctx context.Context, tb testingTB, t *rapid.T, w *world) *run {
 	clock := NewClock()
 	inner := &world{TB: failing{tb, t}, h: w.h, says: w.says, ctx: ctx, clock: clock, s: w.h.Open(tb, clock.Now)}
-	r := &run{pair: &pair{world: inner, m: newModel()}, t: t, home: map[pawl.ID]string{}}
+	r := &run{pair: newPair(inner), t: t, home: map[pawl.ID]place{}}
 	r.cycler, _ = pawl.Find[pawl.Cycler](inner.s)
 	return r
 }
@@ -91,20 +91,36 @@ func (r *run) enqueueSome(t *rapid.T) {
 		q := drawRequest(t, r.now())
 		if len(r.ids) > 0 && rapid.IntRange(0, 9).Draw(t, "old ID") == 0 {
 			q.ID = draw(t, "ID", r.ids...)
-			q.Queue = r.home[q.ID] // one ID must not be used in two queues
+			q.Queue = r.home[q.ID].queue // one ID must not be used in two queues, or parts of one
+			if r.h.part(&q) != r.home[q.ID].part {
+				q.ID = pawl.ID{}
+			}
 		}
 		if r.h.PartialEnqueue && i > 0 && q.Queue != reqs[0].Queue { // what a refused call may have stored
 			q.ID, q.Queue = pawl.ID{}, reqs[0].Queue
 		}
 		reqs[i] = Complete(q)
 	}
+	if r.h.SampledDepth || r.inParts(reqs) {
+		for _, q := range reqs {
+			q.MaxDepth = pawl.Unlimited
+		}
+	}
 	r.enqueue(reqs...)
 	for _, q := range reqs {
-		if r.home[q.ID] == "" {
+		if _, known := r.home[q.ID]; !known {
 			r.ids = append(r.ids, q.ID)
 		}
-		r.home[q.ID] = q.Queue
+		r.home[q.ID] = place{q.Queue, r.h.part(q)}
 	}
+}
+
+// inParts reports whether requests are of several parts of a queue, which need not
+// be stored in order, so that it is open which one finds the queue full.
+func (r *run) inParts(reqs []*pawl.Request) bool {
+	return slices.ContainsFunc(reqs, func(q *pawl.Request) bool {
+		return slices.ContainsFunc(reqs, func(o *pawl.Request) bool { return o.Queue == q.Queue && r.h.part(o) != r.h.part(q) })
+	})
 }
 
 func drawRequest(t *rapid.T, now time.Time) pawl.Request {
@@ -179,6 +195,9 @@ func (r *run) nextDue(spec pawl.ClaimSpec, got pawl.Claimed) {
 		if r.m.paused[ask.Queue] || len(r.m.claimable(ask.Queue, r.now())) > 0 {
 			return
 		}
+		if r.h.Part != nil && given(got.Jobs, ask.Queue) >= ask.Max {
+			return // what is due in other parts is of no use to the claimer
+		}
 	}
 	if len(got.Jobs) >= spec.Max || spec.Repeat {
 		return
@@ -187,6 +206,15 @@ func (r *run) nextDue(spec pawl.ClaimSpec, got pawl.Claimed) {
 	if d := got.NextDue - want; d < -time.Millisecond || d > time.Millisecond {
 		r.Fatalf("NextDue of Claim is %v, want %v", got.NextDue, want)
 	}
+}
+
+func given(jobs []*pawl.Job, queue string) (n int) {
+	for _, j := range jobs {
+		if j.Queue == queue {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *run) claimAgain(t *rapid.T) {

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 // beside it what only the storage knows. Its methods are the transition table.
 type record struct {
 	pawl.Job
+	part      int   // of its queue
 	taken     bool  // the unique key was taken and not given up; a window may have ended since
 	seq       int   // order of insertion
 	order     int64 // order of claims, if running
@@ -247,11 +249,5 @@ func (r *record) over(buried time.Duration, now time.Time) bool {
 
 // earlier is the order in which ready jobs are claimed.
 func (r *record) earlier(o *record) int {
-	switch {
-	case r.Priority != o.Priority:
-		return r.Priority - o.Priority
-	case !r.RunAt.Equal(o.RunAt):
-		return r.RunAt.Compare(o.RunAt)
-	}
-	return r.seq - o.seq
+	return cmp.Or(r.rank(o), r.seq-o.seq)
 }

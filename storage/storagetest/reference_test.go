@@ -35,7 +35,7 @@ func newReference(clock func() time.Time) *reference {
 			s.m.promote(ask.Queue, now)
 			s.m.expire(ask.Queue, now)
 		}
-		return copies(s.m.claim(spec, now))
+		return copies(s.m.claim(spec, now, nil))
 	}
 	return s
 }

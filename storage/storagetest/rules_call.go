@@ -17,7 +17,7 @@ func callRules() []testCase {
 		{
 			name: "cycle is settle and claim",
 			says: "Cycle has the meaning of Settle followed by Claim.",
-			run:  callCycle, needs: traits.cyclesIt,
+			run:  callCycle, needs: traits.cyclesIt, ordered: true,
 		},
 		{
 			name: "two handles see the same",
@@ -28,7 +28,7 @@ func callRules() []testCase {
 }
 
 func callCanceled(w *world) {
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.add(pawl.Request{Queue: "b", Delay: time.Second})
 	p.add(pawl.Request{})
 	p.claim(asking(queueA, 1))
@@ -99,7 +99,7 @@ func callCycle(w *world) {
 }
 
 func callReopened(w *world) {
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.crowd()
 	w.pause("b", true)
 	p.m.paused["b"] = true

@@ -53,9 +53,10 @@ func changeRules() []testCase {
 }
 
 func changeResults(w *world) {
-	ready, running := w.add(pawl.Request{Priority: 1}), w.add(pawl.Request{})
+	completed := w.finish(pawl.Request{}, pawl.Ack)
+	running := w.add(pawl.Request{})
 	w.claimOne()
-	completed := w.finish(pawl.Request{Priority: -1}, pawl.Ack)
+	ready := w.add(pawl.Request{})
 	missing := newID()
 	got := w.change(pawl.Change{Verb: pawl.Cancel, Queue: queueA, IDs: []pawl.ID{completed, ready, missing, running}})
 	w.same("results", got, []pawl.Changed{

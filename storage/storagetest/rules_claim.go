@@ -13,17 +13,17 @@ func claimDueRules() []testCase {
 		{
 			name: "claim order",
 			says: "Within a queue jobs come by Priority, then RunAt, then order of insertion. Jobs are returned in claim order.",
-			run:  claimOrder,
+			run:  claimOrder, ordered: true,
 		},
 		{
 			name: "claim order of many due jobs",
 			says: "Within a queue jobs come by Priority, then RunAt, also when more than MaxStep scheduled jobs are due at once.",
-			run:  claimOrderDue,
+			run:  claimOrderDue, ordered: true,
 		},
 		{
 			name: "claim order of returned jobs",
 			says: "A job released without a delay keeps its RunAt and so its place; with one it gets a new place.",
-			run:  claimOrderReturned,
+			run:  claimOrderReturned, ordered: true,
 		},
 		{
 			name: "claim empties queues in strict order",
@@ -34,7 +34,7 @@ func claimDueRules() []testCase {
 			name: "claim sets the record",
 			says: "A claimed job gets a new fence, Attempt+1, WorkerID, ClaimedAt, the first time StartedAt, and " +
 				"LeaseUntil = now + its own Lease or else spec.Lease. Its Reason and Progress are cleared.",
-			run: claimRecord,
+			run: claimRecord, ordered: true,
 		},
 		{
 			name: "never early",
@@ -80,7 +80,7 @@ func claimOtherRules() []testCase {
 		{
 			name: "repeat returns only what is still running",
 			says: "A repeated claim returns the jobs that are running under its token, and new ones only if there are none.",
-			run:  claimRepeatSettled,
+			run:  claimRepeatSettled, ordered: true,
 		},
 		{
 			name: "fence is never reused",
@@ -90,7 +90,7 @@ func claimOtherRules() []testCase {
 		{
 			name: "claim is seen by other handles",
 			says: "All methods may be called from any number of processes on one storage.",
-			run:  claimElsewhere, needs: traits.reopens,
+			run:  claimElsewhere, needs: traits.reopens, ordered: true,
 		},
 	}
 }
@@ -220,12 +220,13 @@ func claimNeverEarly(w *world) {
 
 func claimStartBefore(w *world) {
 	late := pawl.Request{StartBefore: w.now().Add(time.Minute)}
-	ready, running := w.add(late), w.add(pawl.Request{Priority: -1, StartBefore: late.StartBefore})
+	running := w.add(late)
+	j := w.claimOne()
+	ready := w.add(late)
 	late.Delay = time.Second
 	due := w.add(late)
 	late.Delay, late.Retention = 0, pawl.DeleteNow
 	dropped := w.add(late)
-	j := w.claimOne()
 	w.clock.Advance(time.Minute - time.Microsecond)
 	w.extend(pawl.Renewal{Ref: j.Ref, Lease: lease})
 	w.clock.Advance(time.Microsecond)

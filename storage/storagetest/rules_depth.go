@@ -38,7 +38,7 @@ func depthRules() []testCase {
 		{
 			name: "drop gives up the record and the key",
 			says: "A dropped job ends like any canceled one: its key is given up, and with DeleteNow the record goes.",
-			run:  depthDropEnds, needs: traits.exactDepth,
+			run:  depthDropEnds, needs: traits.exactDepth, ordered: true,
 		},
 	}
 }
@@ -88,7 +88,7 @@ func depthOnlyEnqueue(w *world) {
 func depthLast(w *world) {
 	id := w.add(pawl.Request{UniqueKey: "k"})
 	w.same("receipts", w.enqueue(
-		pawl.Request{ID: id, MaxDepth: 1},
+		pawl.Request{ID: id, UniqueKey: "k", MaxDepth: 1},
 		pawl.Request{UniqueKey: "k", MaxDepth: 1},
 		pawl.Request{UniqueKey: "k", MaxDepth: 1, OnDuplicate: pawl.Replace},
 	), []pawl.Receipt{

@@ -87,10 +87,11 @@ func enqueueReceipts(w *world) {
 }
 
 func enqueueExists(w *world) {
-	holder := w.add(pawl.Request{UniqueKey: "k"})
 	first := pawl.Request{ID: newID(), Payload: []byte("first")}
-	second := pawl.Request{ID: first.ID, Payload: []byte("second"), UniqueKey: "k"}
-	receipts := w.enqueue(first, second, pawl.Request{UniqueKey: "k"})
+	key := w.keyBeside(first, "k")
+	holder := w.add(pawl.Request{UniqueKey: key})
+	second := pawl.Request{ID: first.ID, Payload: []byte("second"), UniqueKey: key}
+	receipts := w.enqueue(first, second, pawl.Request{UniqueKey: key})
 	w.same("receipts", receipts, []pawl.Receipt{
 		{ID: first.ID, Queue: queueA, Status: pawl.Stored},
 		{ID: first.ID, Queue: queueA, Status: pawl.Exists},
@@ -178,10 +179,21 @@ func enqueueMany(w *world) {
 	if len(jobs) != pawl.MaxStep {
 		w.Fatalf("claimed %d jobs, want %d", len(jobs), pawl.MaxStep)
 	}
+	next := map[int][]int{} // the places of each part's jobs, in order
+	for i, r := range receipts {
+		part := w.h.part(&pawl.Request{Queue: queueA, ID: r.ID})
+		next[part] = append(next[part], i)
+	}
 	for i, j := range jobs {
-		if want := fmt.Sprint(i); string(j.Payload) != want || j.ID != receipts[i].ID {
+		part := w.h.partOf(j)
+		if len(next[part]) == 0 {
+			w.Fatalf("claimed job %d is one too many", i)
+		}
+		at := next[part][0]
+		if want := fmt.Sprint(at); string(j.Payload) != want || j.ID != receipts[at].ID {
 			w.Fatalf("claimed job %d has payload %s, want %s: jobs come in order of insertion", i, j.Payload, want)
 		}
+		next[part] = next[part][1:]
 	}
 }
 
@@ -194,9 +206,9 @@ func enqueueManyMeet(w *world) {
 		want[i] = pawl.Receipt{ID: newID(), Queue: queueA, Status: pawl.Stored}
 		switch {
 		case i%3 == 0:
-			reqs[i].UniqueKey = fmt.Sprint("key ", i)
+			reqs[i].UniqueKey = w.keyBeside(pawl.Request{ID: want[i].ID}, fmt.Sprint("key ", i, " "))
 		case i%3 == 1 && i > 3:
-			reqs[i].UniqueKey = fmt.Sprint("key ", i-4)
+			reqs[i].UniqueKey = reqs[i-4].UniqueKey
 			reqs[i].ID = want[i].ID
 			want[i].ID, want[i].Status = want[i-4].ID, pawl.Duplicate
 			continue
@@ -235,7 +247,7 @@ func enqueueManyBytes(w *world) {
 }
 
 func enqueueRefused(w *world) {
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.add(pawl.Request{UniqueKey: "k", Payload: []byte("first"), Delay: time.Hour})
 	p.add(pawl.Request{Queue: "full", Retention: pawl.DeleteNow})
 	p.add(pawl.Request{Queue: "full"})

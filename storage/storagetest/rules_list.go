@@ -69,7 +69,7 @@ func listRules() []testCase {
 // crowd fills three queues with jobs of all states, several of which tie.
 func (w *world) crowd() {
 	w.Helper()
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.crowd()
 }
 
@@ -109,14 +109,14 @@ func (p *pair) crowdOne(queue string, o pawl.Outcome) {
 }
 
 func listOrder(w *world) {
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.crowd() // compares the order of the list
 	jobs := w.list(pawl.ListSpec{Limit: pawl.MaxStep})
 	if !slices.IsSortedFunc(jobs, func(a, b *pawl.Job) int { return strings.Compare(a.Queue, b.Queue) }) {
 		w.Fatalf("queues are not in order of name")
 	}
 	ready := w.list(pawl.ListSpec{Limit: pawl.MaxStep, Filter: pawl.Filter{Queue: queueA, States: []pawl.State{pawl.Ready}}})
-	w.same("ready jobs as claimed", idsOf(w.claim(len(ready))), idsOf(ready))
+	w.same("ready jobs as claimed", w.byPart(w.claim(len(ready))), w.byPart(ready))
 }
 
 func listPages(w *world) {
@@ -162,7 +162,7 @@ func listMoving(w *world) {
 }
 
 func listFilters(w *world) {
-	p := &pair{world: w, m: newModel()}
+	p := newPair(w)
 	p.crowd()
 	mid := Epoch.Add(5 * time.Second)
 	for _, f := range []pawl.Filter{

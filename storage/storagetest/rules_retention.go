@@ -31,7 +31,7 @@ func retentionRules() []testCase {
 		{
 			name: "MaxBuried deletes the oldest",
 			says: "MaxBuried deletes the oldest buried jobs of each queue beyond that number; a unique window keeps a record in any case.",
-			run:  retentionMaxBuried,
+			run:  retentionMaxBuried, ordered: true,
 		},
 		{
 			name: "purge frees the ID",

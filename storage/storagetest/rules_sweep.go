@@ -166,8 +166,10 @@ func sweepBounded(w *world) {
 	w.addN(5, pawl.Request{Retention: time.Second})
 	w.addN(5, pawl.Request{})
 	jobs := w.claim(10)
-	for _, j := range jobs[:5] {
-		w.settled(pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+	for _, j := range jobs {
+		if j.Retention == time.Second {
+			w.settled(pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+		}
 	}
 	w.addN(5, pawl.Request{StartBefore: w.now().Add(time.Second)})
 	w.addN(5, pawl.Request{Delay: time.Second})

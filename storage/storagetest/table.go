@@ -16,11 +16,15 @@ func tableCases() []testCase {
 	var cases []testCase
 	for _, r := range routes() {
 		for _, v := range verbs() {
-			cases = append(cases, testCase{
+			c := testCase{
 				name: fmt.Sprintf("%v (%s) × %s", r.state, r.name, v.name),
 				says: fmt.Sprintf("%s of a job that is %v (%s): %s", v.name, r.state, r.name, v.says(r.state)),
 				run:  func(w *world) { runTransition(w, r, v) },
-			})
+			}
+			if v.name == dropVerb {
+				c.needs = traits.exactDepth
+			}
+			cases = append(cases, c)
 		}
 	}
 	return cases
@@ -30,7 +34,8 @@ func tableCases() []testCase {
 // apart.
 func runTransition(w *world, r route, v tableVerb) {
 	for _, variant := range variants() {
-		p := &pair{world: w, m: newModel(), variant: variant.name}
+		p := newPair(w)
+		p.variant = variant.name
 		q := variant.request
 		q.ID, q.Payload, q.Meta = newID(), []byte("payload"), map[string]string{"trace": "1"}
 		if v.prep != nil {

@@ -16,6 +16,9 @@ type tableVerb struct {
 	do   func(p *pair, r subject)
 }
 
+// dropVerb is the verb that only exact depth limits make what the table says.
+const dropVerb = "enqueue into a full queue that drops the oldest"
+
 // A subject is the job that a verb is tried on, and the ref of its newest
 // claim, if it ever had one.
 type subject struct {
@@ -211,21 +214,24 @@ func editAll() pawl.EditFields {
 }
 
 func enqueueVerbs() []tableVerb {
-	enqueueing := func(edit func(q *pawl.Request, s subject)) func(*pair, subject) {
+	enqueueing := func(edit func(p *pair, q *pawl.Request, s subject)) func(*pair, subject) {
 		return func(p *pair, s subject) {
 			q := s.q
 			q.ID, q.Kind, q.Payload = newID(), "other", []byte("other")
-			edit(&q, s)
+			edit(p, &q, s)
 			p.enqueue(complete(q)...)
 		}
 	}
-	sameID := func(q *pawl.Request, s subject) { q.ID, q.UniqueKey = s.id, "other" }
-	sameKey := func(*pawl.Request, subject) {}
-	replace := func(q *pawl.Request, s subject) {
+	sameID := func(p *pair, q *pawl.Request, s subject) {
+		q.ID = s.id
+		q.UniqueKey = p.keyBeside(*q, "other")
+	}
+	sameKey := func(*pair, *pawl.Request, subject) {}
+	replace := func(_ *pair, q *pawl.Request, _ subject) {
 		q.OnDuplicate, q.UniqueMode, q.UniqueWindow = pawl.Replace, pawl.UniqueUntilWindow, time.Hour
 		q.Priority, q.Delay, q.MaxAttempts, q.Meta = 5, time.Minute, 2, map[string]string{"k": "v"}
 	}
-	drop := func(q *pawl.Request, s subject) {
+	drop := func(_ *pair, q *pawl.Request, _ subject) {
 		q.UniqueKey, q.UniqueMode, q.UniqueWindow = "", 0, 0
 		q.MaxDepth, q.WhenFull = 1, pawl.DropOldest
 	}
@@ -233,6 +239,6 @@ func enqueueVerbs() []tableVerb {
 		{"enqueue of the same ID", stays(pawl.States()...), nil, enqueueing(sameID)},
 		{"enqueue of the same key", stays(pawl.States()...), nil, enqueueing(sameKey)},
 		{"enqueue of the same key with Replace", nil, nil, enqueueing(replace)},
-		{"enqueue into a full queue that drops the oldest", waiting(pawl.Canceled), nil, enqueueing(drop)},
+		{dropVerb, waiting(pawl.Canceled), nil, enqueueing(drop)},
 	}
 }

@@ -42,7 +42,7 @@ func txCases() []testCase {
 		{
 			name: "an open ack does not stop the heartbeat",
 			says: "Extend never waits for an open transaction that holds a job: that claim counts as alive. A rescue never waits either.",
-			run:  txHeldOpen, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
+			run:  txHeldOpen, ordered: true, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
 		},
 		{
 			name: "settle does not wait for an open transaction",

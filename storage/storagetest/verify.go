@@ -32,8 +32,17 @@ func (p *pair) listed(when string, got []*pawl.Job, want []*record) {
 	for _, j := range found {
 		p.Fatalf("%s: %s: List returned a job that should not be there or not match: %v, %v", p.variant, when, j.ID, j.State)
 	}
-	for i := 1; i < len(got); i++ { // the records are equal, so the model's say what order is right
-		p.inOrder(when, p.m.jobs[got[i-1].ID], p.m.jobs[got[i].ID])
+	last := map[place]*record{}
+	for i, j := range got { // the records are equal, so the model's say what order is right
+		r := p.m.jobs[j.ID]
+		if i > 0 {
+			p.inOrder(when, p.m.jobs[got[i-1].ID], r)
+		}
+		at := place{r.Queue, r.part}
+		if before := last[at]; before != nil {
+			p.inOrder(when, before, r)
+		}
+		last[at] = r
 	}
 }
 

@@ -52,7 +52,7 @@ func (w *world) now() time.Time { return w.clock.Now() }
 // name another, and returns the receipts.
 func (w *world) enqueue(reqs ...pawl.Request) []pawl.Receipt {
 	w.Helper()
-	receipts, err := w.s.Enqueue(w.ctx, complete(reqs...))
+	receipts, err := w.s.Enqueue(w.ctx, w.requests(reqs...))
 	w.ok(err)
 	if len(receipts) != len(reqs) {
 		w.Fatalf("Enqueue of %d requests returned %d receipts", len(reqs), len(receipts))

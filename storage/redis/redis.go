@@ -46,6 +46,7 @@
 // for each shard instead of the queue:
 //
 //   - the order of claims, by priority and by time;
+//   - that requests of one call are stored in order;
 //   - on a cluster, that an Enqueue is all or none;
 //   - that an ID that is present changes nothing. It is found again with the same unique
 //     key, or again with none, but not with another.

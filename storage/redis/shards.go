@@ -141,6 +141,11 @@ func (d *shards) home(queue, key string, id pawl.ID) tag {
 	if d.place != nil {
 		return tagOf(queue, d.place(queue, n))
 	}
+	return tagOf(queue, shardOf(key, id, n))
+}
+
+// shardOf is in which of n shards a job is.
+func shardOf(key string, id pawl.ID, n int) int {
 	h := fnv.New64a()
 	if key != "" {
 		_, _ = h.Write([]byte(key)) // it never fails
@@ -148,7 +153,7 @@ func (d *shards) home(queue, key string, id pawl.ID) tag {
 		_, _ = h.Write(id[:])
 	}
 	sum := h.Sum64()
-	return tagOf(queue, int((sum^sum>>32)%uint64(n)))
+	return int((sum ^ sum>>32) % uint64(n))
 }
 
 // refTags says where n claims are. Only those of divided queues whose Locator is

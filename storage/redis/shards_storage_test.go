@@ -17,20 +17,17 @@ import (
 const testShards = 4
 
 // divided is a harness whose storages have all queues divided that the contract's
-// cases use. With one, all jobs of a queue are in one shard, which is not the first:
-// order is then that of one queue, and all else that knows of shards is in use.
-func divided(c client.UniversalClient, one bool) storagetest.Harness {
+// cases use. Jobs go where their keys and IDs belong, or as place says.
+func divided(c client.UniversalClient, place func(queue string, shards int) int) storagetest.Harness {
 	shards := make(map[string]int)
 	for _, queue := range []string{"default", "a", "b", "c", "a.b", "full", "none", "x", "y", "z"} {
 		shards[queue] = testShards
 	}
 	prepare := func(s *redis.Store) pawl.Storage {
-		if one {
-			s.Place(func(queue string, n int) int { return (len(queue) + 1) % n })
-		}
+		s.Place(place)
 		return s
 	}
-	return storagetest.Harness{
+	h := storagetest.Harness{
 		Open: func(t testing.TB, clock func() time.Time) pawl.Storage {
 			prefix := fmt.Sprint("test", installations.Add(1))
 			return prepare(open(t, c, &redis.Options{Prefix: prefix, Clock: clock, Shards: shards}))
@@ -39,33 +36,24 @@ func divided(c client.UniversalClient, one bool) storagetest.Harness {
 			return prepare(open(t, c, &redis.Options{Prefix: s.(*redis.Store).Prefix(), Clock: clock}))
 		},
 	}
+	if place == nil {
+		h.Part = func(q *pawl.Request) int { return redis.ShardOf(q, shards[q.Queue]) }
+	}
+	return h
 }
 
+// oneShard puts all jobs of a queue in one shard, which is not the first.
+func oneShard(queue string, shards int) int { return (len(queue) + 1) % shards }
+
+// TestShardedStorage runs the contract on divided queues, on one server.
 func TestShardedStorage(t *testing.T) {
-	storagetest.Run(t, divided(connect(t, testserver.Redis(t)), true))
-}
-
-// TestSpreadStorage spreads the jobs of each queue over its shards. The other groups
-// have cases of the order between shards, and of an ID that is enqueued again under
-// another key.
-func TestSpreadStorage(t *testing.T) {
-	h := divided(connect(t, testserver.Redis(t)), false)
-	h.Groups = []string{"watch", "concurrent"}
-	storagetest.Run(t, h)
+	storagetest.Run(t, divided(connect(t, testserver.Redis(t)), nil))
 }
 
 // TestShardedClusterStorage is TestShardedStorage where each shard needs a call of its
 // own.
 func TestShardedClusterStorage(t *testing.T) {
-	c := storageCluster(t)
-	for name, one := range map[string]bool{"one": true, "spread": false} {
-		t.Run(name, func(t *testing.T) {
-			h := divided(c, one)
-			h.PartialEnqueue = true
-			if !one {
-				h.SampledDepth, h.Groups = true, []string{"watch", "concurrent"}
-			}
-			storagetest.Run(t, h)
-		})
-	}
+	h := divided(storageCluster(t), nil)
+	h.PartialEnqueue, h.SampledDepth = true, true
+	storagetest.Run(t, h)
 }

@@ -14,5 +14,5 @@ func TestWorker(t *testing.T) { workertest.Run(t, harness(connect(t, testserver.
 func TestClusterWorker(t *testing.T) {
 	c := storageCluster(t)
 	t.Run("whole", func(t *testing.T) { workertest.Run(t, harness(c)) })
-	t.Run("divided", func(t *testing.T) { workertest.Run(t, divided(c, true)) })
+	t.Run("divided", func(t *testing.T) { workertest.Run(t, divided(c, oneShard)) })
 }

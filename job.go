@@ -145,6 +145,11 @@ const (
 	// urgency that became due first; if none is ready, the scheduled job due
 	// next.
 	DropOldest
+	// Block waits for room until the context ends, whose error is then returned
+	// together with the [FullError]; nothing was stored. It does not wait, but
+	// rejects, in a transaction, and when the call has more jobs for the queue
+	// than it may hold. Storages do not see it.
+	Block
 )
 
 // A Receipt says what Enqueue did with one request.
@@ -284,6 +289,7 @@ type Job struct {
 	Result   []byte
 	Progress *Progress
 
+	hold  *hold  // its extensions by hand; nil without limits on them
 	verb  uint32 // atomic: the Verb a Tx recorded for this claim
 	tried uint32 // atomic: the Verb of a settle by hand whose outcome is unknown
 }
@@ -442,8 +448,8 @@ func (r *Request) Validate() error {
 		return &InvalidError{"MaxRescues", "positive, or NoRescues"}
 	case r.MaxDepth < 1 && r.MaxDepth != Unlimited:
 		return &InvalidError{"MaxDepth", "positive, or Unlimited"}
-	case r.WhenFull != Reject && r.WhenFull != DropOldest:
-		return &InvalidError{"WhenFull", "Reject or DropOldest"}
+	case r.WhenFull < Reject || r.WhenFull > Block:
+		return &InvalidError{"WhenFull", "Reject, DropOldest or Block"}
 	}
 	return cmp.Or(r.validateTimes(), r.validateKey(), validateMeta(r.Meta))
 }

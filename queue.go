@@ -96,6 +96,19 @@ type Options struct {
 	// Without an entry there is no limit.
 	Depth map[string]int
 
+	// MaxQueues bounds how many different queues this process may enqueue to,
+	// so that names made of data do not fill the storage: a request for one more
+	// is invalid. 0 means no bound.
+	MaxQueues int
+
+	// MaxWaiters bounds the callers that wait in Claim at the same time; one
+	// more gets ErrTooManyWaiters. 0 means 10,000: each looks at the storage once
+	// in Poll.
+	MaxWaiters int
+
+	// ExtendLimits bound the Extends of a claim by hand.
+	ExtendLimits ExtendLimits
+
 	// Lease is how long a claim lasts that is not extended, where the job does
 	// not say. 0 means 30 s.
 	Lease time.Duration
@@ -137,7 +150,10 @@ type Queue struct {
 	opts    Options
 	log     *slog.Logger
 	enqueue EnqueueFunc
-	ends    wake.Set[ID] // those who Wait for jobs
+	ends    wake.Set[ID]     // those who Wait for jobs
+	rooms   wake.Set[string] // those who wait for room in queues
+	names   queueNames
+	holds   sync.Mutex // guards Job.hold
 	hub     hub
 	began   time.Time
 	swept   atomic.Int64 // when a claimer last began a sweep, in ns since began
@@ -151,8 +167,9 @@ func New(s Storage, o *Options) *Queue {
 	q := &Queue{storage: s, opts: o.withDefaults(), began: time.Now()}
 	q.swept.Store(-int64(sweepEvery))
 	q.log = q.opts.Logger
-	q.enqueue = q.middleware(s.Enqueue)
+	q.enqueue = q.middleware(q.enqueueBlocking)
 	q.hub.storage = s
+	q.hub.most = q.opts.MaxWaiters
 	return q
 }
 
@@ -172,9 +189,10 @@ func (o *Options) withDefaults() Options {
 		d.WorkerID = fmt.Sprintf("%s-%d-%06x", text.Clean(host, MaxNameLen), os.Getpid(), rand.N(1<<24))
 	}
 	d.WorkerID = text.Clean(d.WorkerID, MaxKeyLen)
-	d.MaxPayload, d.Poll = max(d.MaxPayload, 0), max(d.Poll, 0)
+	d.MaxPayload, d.Poll, d.MaxWaiters = max(d.MaxPayload, 0), max(d.Poll, 0), max(d.MaxWaiters, 0)
 	setDefault(&d.MaxPayload, 1<<20)
 	setDefault(&d.WhenFull, Reject)
+	setDefault(&d.MaxWaiters, 10_000)
 	setDefault(&d.MaxAttempts, 25)
 	setDefault(&d.MaxRescues, 5)
 	setDefault(&d.Timeout, 30*time.Minute)
@@ -217,7 +235,9 @@ func (q *Queue) EnqueueMany(ctx context.Context, reqs []*Request) ([]Receipt, er
 // write to one directly.
 func (q *Queue) Prepare(reqs ...*Request) ([]*Request, error) {
 	filled := q.fill(reqs)
-	return filled, q.validate(filled)
+	err := q.validate(filled)
+	filled, _ = unblocked(filled)
+	return filled, err
 }
 
 func enqueueOne(ctx context.Context, many EnqueueFunc, r *Request) (Receipt, error) {
@@ -255,6 +275,9 @@ func (q *Queue) enqueueBy(ctx context.Context, store EnqueueFunc, reqs []*Reques
 func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 	next := func(ctx context.Context, reqs []*Request) ([]Receipt, error) {
 		if err := q.validate(reqs); err != nil {
+			return nil, err
+		}
+		if err := q.names.admit(reqs, q.opts.MaxQueues); err != nil {
 			return nil, err
 		}
 		return store(ctx, reqs)
@@ -328,7 +351,7 @@ func (q *Queue) WithTx(w Writer) *Tx {
 	if w == nil {
 		panic("pawl: WithTx without a Writer")
 	}
-	return &Tx{q: q, w: w, enqueue: q.middleware(w.Enqueue)}
+	return &Tx{q: q, w: w, enqueue: q.middleware(enqueueRejecting(w.Enqueue))}
 }
 
 // A Tx enqueues and settles inside a caller's transaction. It must be used as
@@ -397,13 +420,17 @@ type ClaimOptions struct {
 }
 
 // Claim waits until it has claimed a job, or ctx ends. Whoever claims a job by
-// hand must settle it, or extend it, before its lease ends.
+// hand must settle it, or extend it, before its lease ends. If there are already
+// Options.MaxWaiters callers who wait, it returns ErrTooManyWaiters at once.
 func (q *Queue) Claim(ctx context.Context, o *ClaimOptions) (*Job, error) {
 	spec, kinds, err := q.claimSpec(o)
 	if err != nil {
 		return nil, err
 	}
-	w := q.hub.join(ctx, spec.Queues)
+	w, err := q.hub.join(ctx, spec.Queues)
+	if err != nil {
+		return nil, err
+	}
 	defer q.hub.leave(w)
 	for {
 		q.sweepSometimes(ctx)
@@ -475,13 +502,13 @@ func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error)
 		return Claimed{}, err
 	}
 	spec.fillToken()
-	c, err := q.storage.Claim(ctx, spec)
+	c, err := q.claim(ctx, spec)
 	if err == nil || !unknownOutcome(err) {
 		return c, err
 	}
 	spec.Repeat = true
 	if ctx.Err() == nil {
-		c, err = q.storage.Claim(ctx, spec)
+		c, err = q.claim(ctx, spec)
 		if err == nil || !unknownOutcome(err) {
 			return c, err
 		}
@@ -490,6 +517,18 @@ func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error)
 		q.handBack(context.WithoutCancel(ctx), spec)
 	}
 	return Claimed{}, err
+}
+
+// claim claims and takes in what came.
+func (q *Queue) claim(ctx context.Context, spec ClaimSpec) (Claimed, error) {
+	c, err := q.storage.Claim(ctx, spec)
+	q.claimed(c.Jobs)
+	return c, err
+}
+
+func (q *Queue) claimed(jobs []*Job) {
+	q.hold(jobs)
+	q.announceRoom(jobs)
 }
 
 func (q *Queue) handBack(ctx context.Context, spec ClaimSpec) {
@@ -623,13 +662,14 @@ func (q *Queue) Cycle(ctx context.Context, outcomes []Outcome, spec ClaimSpec) (
 		if err != nil && !errors.As(err, &busy) {
 			return lost, c, err
 		}
-		c, claimErr := q.storage.Claim(ctx, spec)
+		c, claimErr := q.claim(ctx, spec)
 		return lost, c, cmp.Or(claimErr, err)
 	}
 	if outcomes, err = q.cleanOutcomes(outcomes); err != nil {
 		return nil, c, err
 	}
 	lost, c, err = cycler.Cycle(ctx, outcomes, spec)
+	q.claimed(c.Jobs)
 	if err == nil || errors.As(err, &busy) {
 		q.announceEnds(outcomes)
 	}
@@ -669,7 +709,7 @@ type ExtendOptions struct {
 
 // Extend lets the lease of a claimed job begin anew, which beanstalkd calls
 // touch, and may report progress. It returns ErrLost if the claim is no longer
-// current.
+// current, and an InvalidError, having done nothing, beyond Options.ExtendLimits.
 func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 	if o == nil {
 		o = &ExtendOptions{}
@@ -677,6 +717,9 @@ func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 	lease := cmp.Or(o.Lease, j.Lease)
 	if lease == 0 && j.LeaseUntil.After(j.ClaimedAt) {
 		lease = j.LeaseUntil.Sub(j.ClaimedAt)
+	}
+	if err := q.mayExtend(j); err != nil {
+		return err
 	}
 	lost, err := q.ExtendBatch(ctx, []Renewal{{Ref: j.Ref, Lease: lease, Progress: o.Progress}})
 	if err != nil {
@@ -716,11 +759,15 @@ const sweepEvery = 5 * time.Second
 // Sweep does once what is due because time passed, see [Storage]. Pools and
 // waiting claimers do it by themselves.
 func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
-	return q.storage.Sweep(ctx, SweepSpec{
+	swept, err := q.storage.Sweep(ctx, SweepSpec{
 		Limit:           MaxStep,
 		BuriedRetention: q.opts.BuriedRetention,
 		MaxBuried:       q.opts.MaxBuried,
 	})
+	if swept.Expired > 0 {
+		q.rooms.WakeAll()
+	}
+	return swept, err
 }
 
 func (q *Queue) sweepSometimes(ctx context.Context) {
@@ -1006,6 +1053,7 @@ func (q *Queue) announceChanged(v ChangeVerb, changed []Changed) {
 	if v != Cancel && v != Delete {
 		return
 	}
+	q.rooms.WakeAll()
 	for _, r := range changed {
 		q.ends.WakeEach(r.ID)
 	}
@@ -1091,6 +1139,7 @@ func (p *poll) next() time.Duration {
 // watches the storage for them.
 type hub struct {
 	storage Storage
+	most    int // Options.MaxWaiters
 	waiters wake.Set[string]
 
 	mu   sync.Mutex
@@ -1098,17 +1147,20 @@ type hub struct {
 	stop func() // ends the watch and waits for it
 }
 
-func (h *hub) join(ctx context.Context, queues []QueueAsk) *wake.Waiter[string] {
+func (h *hub) join(ctx context.Context, queues []QueueAsk) (*wake.Waiter[string], error) {
 	names := make([]string, len(queues))
 	for i, q := range queues {
 		names[i] = q.Queue
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.n >= h.most {
+		return nil, ErrTooManyWaiters
+	}
 	if h.n++; h.n == 1 {
 		h.stop = h.watch(context.WithoutCancel(ctx))
 	}
-	return h.waiters.Join(names)
+	return h.waiters.Join(names), nil
 }
 
 func (h *hub) leave(w *wake.Waiter[string]) {

@@ -22,6 +22,7 @@ const (
 	MaxErrorText  = 2 << 10  // bytes of an error text, and of a stack
 	MaxBatch      = 10_000   // requests in one Enqueue
 	MaxBatchBytes = 64 << 20 // payload bytes of one Enqueue of several requests
+	MaxQueues     = 1000     // queues in one Claim
 	MaxStep       = 1000     // jobs in one Claim, Settle, Extend, Sweep, Get, List or Change
 	MaxPageBytes  = 16 << 20 // payload bytes of one List page
 	MaxCounters   = 32       // entries of Progress.Counters
@@ -193,7 +194,7 @@ func Find[T any](s Storage) (T, bool) {
 
 // ClaimSpec asks for jobs.
 type ClaimSpec struct {
-	Queues []QueueAsk // in strict order, no name twice
+	Queues []QueueAsk // in strict order, no name twice, at most MaxQueues
 	Max    int        // of all queues together, 1 to MaxStep
 	Lease  time.Duration
 	Worker string
@@ -210,8 +211,8 @@ func (c *ClaimSpec) fillToken() {
 }
 
 func (c *ClaimSpec) validate() error {
-	if len(c.Queues) == 0 {
-		return &InvalidError{"Queues", "at least one"}
+	if len(c.Queues) == 0 || len(c.Queues) > MaxQueues {
+		return &InvalidError{"Queues", "1 to 1000"}
 	}
 	if c.Max < 1 || c.Max > MaxStep {
 		return &InvalidError{"Max", "between 1 and 1000"}
@@ -489,7 +490,9 @@ var (
 	ErrSchema       = errors.New("pawl: schema version does not fit")
 	ErrFull         = errors.New("pawl: queue is full")
 	ErrNotCommitted = errors.New("pawl: settled in a transaction that was not committed")
-	ErrClosed       = errors.New("pawl: closed")
+	// ErrTooManyWaiters means that Options.MaxWaiters callers wait in Claim.
+	ErrTooManyWaiters = errors.New("pawl: too many claimers wait")
+	ErrClosed         = errors.New("pawl: closed")
 	// ErrTxOver means that the caller's transaction can't go on (deadlock,
 	// serialization failure, busy snapshot) and should be begun anew by the
 	// caller; a [Writer] that returned it refuses further calls.

@@ -125,7 +125,6 @@ type Options struct {
 const (
 	defaultConcurrency = 10
 	maxConcurrency     = 100_000 // a goroutine each; more is a slip of the keyboard
-	maxQueues          = 1000    // asked for in one claim
 	maxWeight          = 1000    // a job of the lightest queue among 1000 of the heaviest
 )
 
@@ -201,8 +200,8 @@ func (o *Options) validate(pq *pawl.Queue) error {
 }
 
 func (o *Options) validateQueues(pq *pawl.Queue) error {
-	if len(o.Queues) == 0 || len(o.Queues) > maxQueues {
-		return &pawl.InvalidError{Field: "Queues", Limit: fmt.Sprintf("1 to %d", maxQueues)}
+	if len(o.Queues) == 0 || len(o.Queues) > pawl.MaxQueues {
+		return &pawl.InvalidError{Field: "Queues", Limit: fmt.Sprintf("1 to %d", pawl.MaxQueues)}
 	}
 	for i, q := range o.Queues {
 		// A request knows the rules of names.

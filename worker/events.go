@@ -27,8 +27,8 @@ const (
 	EventBuried                           // in the dead-letter queue, after a run here or by a rescue that this pool's sweep made
 	EventReleased                         // handed back by a run that started: it snoozed, or the pool stopped
 	EventRescued                          // taken back from a dead worker by this pool's sweep
-	EventCanceled                         // canceled or deleted by hand while a pool had it
-	EventLost                             // the claim ended otherwise before it was settled
+	EventCanceled                         // canceled or deleted by hand while a pool had it, as the storage's events tell
+	EventLost                             // the claim ended before it was settled, for that or for another reason
 	EventPaused                           // the queue is paused, and
 	EventResumed                          // no longer; seen when the pool counts, a pause also by the storage's events
 	EventDepth                            // SubscribeOptions.Depth was crossed

@@ -1,8 +1,10 @@
 package workertest
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/worker"
@@ -60,4 +62,92 @@ func (f *fixture) concurrency() {
 	if s := p.Stats(); s.Completed != n || s.Lost != 0 || f.ran["slow"] != n {
 		f.t.Errorf("%d runs, stats %+v", f.ran["slow"], s)
 	}
+}
+
+// events subscribes to what happens to three jobs, in the pool and by hand.
+func (f *fixture) events() {
+	var events worker.Events
+	sub := events.Subscribe(&worker.SubscribeOptions{DeadLetters: 1, Depth: 1})
+	defer sub.Close()
+	told := make(map[worker.EventType]int)
+	await := func(types ...worker.EventType) { // one of them
+		f.t.Helper()
+		ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+		defer cancel()
+		for !slices.ContainsFunc(types, func(t worker.EventType) bool { return told[t] > 0 }) {
+			e, err := sub.Next(ctx)
+			f.must(err)
+			told[e.Type]++
+		}
+	}
+	p := f.start(func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+		switch string(j.Payload) {
+		case "fails":
+			return nil, pawl.Permanent(errHandler)
+		case "canceled":
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return nil, nil
+	}, worker.Options{Events: &events, CountEvery: often})
+	f.enqueue("completes")
+	await(worker.EventCompleted)
+	f.enqueue("fails")
+	await(worker.EventBuried)
+	await(worker.EventDeadLetters)
+	id := f.enqueue("canceled")
+	f.await("canceled", 1)
+	f.must(f.q.Cancel(f.t.Context(), "", id))
+	await(worker.EventCanceled, worker.EventLost) // the latter where a heartbeat finds it first
+	f.must(f.q.Pause(f.t.Context(), pawl.DefaultQueue))
+	await(worker.EventPaused)
+	f.enqueue("waits")
+	await(worker.EventDepth)
+	f.must(f.q.Resume(f.t.Context(), pawl.DefaultQueue))
+	await(worker.EventResumed)
+	f.await("waits", 1)
+	f.stop()
+	if n := told[worker.EventFailed]; n != 1 || len(sub.Dropped()) > 0 {
+		f.t.Errorf("%d failures, dropped %v", n, sub.Dropped())
+	}
+	s := p.Stats()
+	if len(s.Queues) != 1 || s.Queues[0].Buried != 1 || s.Queues[0].Canceled != 1 || s.Completed != 2 {
+		f.t.Errorf("stats %+v", s)
+	}
+}
+
+// room lets an enqueue wait until the pool has made room.
+func (f *fixture) room() {
+	const n = 30
+	p := f.start(f.run, worker.Options{Concurrency: 1, Prefetch: worker.NoPrefetch})
+	f.enqueue("slow")
+	f.await("slow", 1)
+	stored := make(chan error)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for i := range n {
+			r := pawl.Request{Kind: "k", Payload: fmt.Append(nil, i), MaxDepth: 2, WhenFull: pawl.Block}
+			_, err := f.pq.Enqueue(f.t.Context(), &r)
+			stored <- err
+		}
+	}()
+	for range 2 {
+		f.must(receive(f, stored, "enqueue"))
+	}
+	counts, err := f.q.Stats(f.t.Context(), pawl.DefaultQueue)
+	f.must(err)
+	if counts[0].Ready != 2 {
+		f.t.Errorf("counts %+v", counts[0])
+	}
+	close(f.hold)
+	for range n - 2 {
+		f.must(receive(f, stored, "enqueue"))
+	}
+	<-ended
+	for i := range n {
+		f.await(fmt.Sprint(i), 1)
+	}
+	f.stop()
+	f.wantOnce(n+1, p.Stats())
 }

@@ -79,6 +79,8 @@ func cases(h storagetest.Harness, events bool) []testCase {
 		{"a pause hands back what has not started", (*fixture).pauseHandsBack},
 		{"weights share the slots", (*fixture).weights},
 		{"concurrency changes while jobs run", (*fixture).concurrency},
+		{"events tell what happens", (*fixture).events},
+		{"an enqueue waits for room", (*fixture).room},
 	}...)
 	all = append(all, faultCases()...)
 	if events {

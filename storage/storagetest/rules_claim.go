@@ -75,7 +75,7 @@ func claimOtherRules() []testCase {
 		{
 			name: "claim can be repeated",
 			says: "With spec.Repeat, the jobs of any asked queue that are running under spec.Token are returned, if there are any, instead of new ones.",
-			run:  claimRepeat,
+			run:  claimRepeat, ordered: true,
 		},
 		{
 			name: "repeat returns only what is still running",

@@ -17,6 +17,7 @@ const (
 	claimFresh
 	claimAgain     // what runs under the token, else new jobs
 	claimOnlyAgain // what runs under the token
+	claimLook      // none, but what is ready is counted
 )
 
 // cycle is one Settle, Claim or both.
@@ -27,6 +28,8 @@ type cycle struct {
 	asks     []int // jobs to claim still, of each asked queue
 	lost     []int // places of outcomes
 	got      pawl.Claimed
+	ready    int // jobs that a look found
+	spare    int // jobs that are asked for besides those of asks
 }
 
 // part is what one call of the script has for one tag.
@@ -43,12 +46,12 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 	if err != nil {
 		return nil, err
 	}
-	for _, some := range calls(s, parts) {
-		if err := c.run(ctx, some, claimNothing, 0); err != nil {
-			return nil, err
-		}
+	if s.cluster {
+		err = c.settleApart(ctx, parts)
+	} else if len(parts) > 0 {
+		err = c.run(ctx, parts, claimNothing, 0)
 	}
-	return c.lostRefs(), nil
+	return c.lostRefs(), err
 }
 
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (*cycle, error) {
@@ -66,68 +69,6 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 		how = claimAgain
 	}
 	return c, c.run(ctx, parts, how, spec.Max)
-}
-
-// apart makes the calls of a cluster, where each tag needs its own.
-func (c *cycle) apart(ctx context.Context, parts []part) error {
-	if c.spec.Repeat {
-		for _, p := range parts {
-			if err := c.run(ctx, []part{p}, claimOnlyAgain, c.spec.Max); err != nil {
-				return err
-			}
-		}
-		if len(c.got.Jobs) > 0 {
-			return nil
-		}
-		parts = settled(parts)
-	}
-	var next time.Duration
-	for _, p := range parts {
-		how := claimFresh
-		if !c.wants(p) {
-			if how = claimNothing; len(p.places) == 0 {
-				continue
-			}
-		}
-		err := c.run(ctx, []part{p}, how, c.left())
-		if how == claimFresh && (err != nil || c.wants(p)) {
-			c.s.rooms.enter(p.tag, c.spec.Worker)
-		}
-		if err != nil {
-			return err
-		}
-		if d := c.got.NextDue; d > 0 && (next == 0 || d < next) {
-			next = d
-		}
-	}
-	if c.got.NextDue = next; c.left() == 0 {
-		c.got.NextDue = 0
-	}
-	return c.leave(ctx, parts)
-}
-
-// left is how many jobs are still asked for.
-func (c *cycle) left() int { return c.spec.Max - len(c.got.Jobs) }
-
-// wants reports whether jobs of the part are still asked for.
-func (c *cycle) wants(p part) bool { return p.ask != noAsk && c.asks[p.ask] > 0 && c.left() > 0 }
-
-// leave takes the claimer from those with room under tags that it asked before
-// another one filled it.
-func (c *cycle) leave(ctx context.Context, parts []part) error {
-	store := c.s.watch.name()
-	if store == "" {
-		return nil
-	}
-	for _, p := range parts {
-		if p.ask == noAsk || c.wants(p) || !c.s.rooms.leave(p.tag, c.spec.Worker) {
-			continue
-		}
-		if err := c.s.client.HDel(ctx, c.s.names.key(p.tag, idleSuffix), store+" "+c.spec.Worker).Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // parts lists the tags of the asked queues in order, and then others with outcomes.
@@ -190,7 +131,10 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 		if err != nil || !again {
 			return err
 		}
-		parts, how, left = settled(parts), claimFresh, left-(len(c.got.Jobs)-before)
+		if how != claimLook {
+			how = claimFresh
+		}
+		parts, left = settled(parts), left-(len(c.got.Jobs)-before)
 	}
 }
 
@@ -204,7 +148,7 @@ func settled(parts []part) []part {
 }
 
 func (c *cycle) read(parts []part, reply any) (again bool, err error) {
-	l, err := items(reply, 4)
+	l, err := items(reply, 5)
 	if err != nil {
 		return false, err
 	}
@@ -224,7 +168,7 @@ func (c *cycle) read(parts []part, reply any) (again bool, err error) {
 			return false, err
 		}
 	}
-	c.got.NextDue = time.Duration(number(l[2])) * time.Microsecond
+	c.got.NextDue, c.ready = time.Duration(number(l[2]))*time.Microsecond, int(number(l[4]))
 	return number(l[3]) == 1, nil
 }
 
@@ -260,9 +204,10 @@ func (c *cycle) lostRefs() (refs []pawl.Ref) {
 }
 
 func (c *cycle) message(parts []part, how, left int) *message {
-	m := c.s.begin(8)
+	m := c.s.begin(9)
 	m.field("how", int64(how))
 	m.field("max", int64(left))
+	m.field("spare", int64(c.spare))
 	m.field("lease", microseconds(c.spec.Lease))
 	m.string("token")
 	m.bytes(binary.BigEndian.AppendUint64(nil, uint64(c.spec.Token)))

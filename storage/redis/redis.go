@@ -42,8 +42,9 @@
 // of a cluster. A job is in the shard of its unique key, or else of its ID; claims
 // carry the shard in Ref.Locator, and a Ref without it costs a look into each shard. A
 // Store stays with a shard for four claims and then begins with the next, so that all
-// have their turn; a claim that finds too little asks the other shards too. These hold
-// for each shard instead of the queue:
+// have their turn. A claim that finds too little asks the other shards too, on a cluster
+// all at the same time: how much they have, and then for it. These hold for each shard
+// instead of the queue:
 //
 //   - the order of claims, by priority and by time;
 //   - that requests of one call are stored in order;

@@ -122,7 +122,7 @@ func (d *shards) inTurn(queue string) []tag {
 	return slices.Concat(all[at:], all[:at])
 }
 
-// heard lets the next claim begin with the shard that an event came from.
+// heard lets the next claim begin with a shard that has jobs.
 func (d *shards) heard(t tag) {
 	queue, locator := t.split()
 	d.mu.Lock()

@@ -5,8 +5,8 @@
 local PLACE, ID, REF, VERB, DELAY, URGENCY, PAYLOAD, STACK, REPEAT = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local ACK, NACK, BURY, RELEASE, SNOOZE, SKIP = 1, 2, 3, 4, 5, 6
 -- How a claim is made: not at all, with new jobs, with those of its token if there
--- are any, or only with those.
-local FRESH, AGAIN, ONLYAGAIN = 1, 2, 3
+-- are any, only with those, or with none, but what is ready is counted.
+local FRESH, AGAIN, ONLYAGAIN, LOOK = 1, 2, 3, 4
 -- Fields of a plain record.
 local PLAIN = 16
 -- Promotions, and looks at ready jobs, of one call. More are left to further calls:
@@ -274,7 +274,7 @@ end
 -- Shards of one queue share what is asked of it. 0 is asked of what is only settled.
 local asks = args.asks
 asks[0] = 0
-local left, nextdue, unready = args.max, 0, 0
+local left, nextdue, unready, ready = args.max, 0, 0, 0
 if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 	for n, section in ipairs(args.queues) do
 		local q = queues[n]
@@ -290,12 +290,16 @@ if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 				unready = 1
 				break
 			end
-			local more = claim(q, math.min(asks[ask], left))
-			left, asks[ask] = left - q.got, asks[ask] - q.got
-			flush(q)
-			if more then
-				unready = 1
-				break
+			if args.how == LOOK then
+				ready = ready + call('ZCARD', q.k[READY])
+			else
+				local more = claim(q, math.min(asks[ask], left))
+				left, asks[ask] = left - q.got, asks[ask] - q.got
+				flush(q)
+				if more then
+					unready = 1
+					break
+				end
 			end
 			local due = first(q, LATER)
 			if due then nextdue = math.min(nextdue > 0 and nextdue or due - now, due - now) end
@@ -303,13 +307,16 @@ if args.how ~= 0 and args.how ~= ONLYAGAIN and #jobs == 0 then
 		end
 	end
 	for n, section in ipairs(args.queues) do
-		if section.ask > 0 and unready == 0 then room(queues[n], math.min(left, asks[section.ask])) end
+		-- Of what a look has found the caller will take what it wants.
+		if section.ask > 0 and unready == 0 and ready == 0 then
+			room(queues[n], math.min(left, asks[section.ask]) + args.spare)
+		end
 	end
 end
 for _, q in ipairs(queues) do
 	-- Jobs that are left may be for claimers that were not told yet.
-	if args.how ~= 0 and not q.paused then q.fresh = call('ZCARD', q.k[READY]) end
+	if args.how ~= 0 and args.how ~= LOOK and not q.paused then q.fresh = call('ZCARD', q.k[READY]) end
 	q.quiet = args.how ~= 0
 	close(q)
 end
-return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready}
+return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready, ready}

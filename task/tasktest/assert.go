@@ -31,7 +31,7 @@ func Enqueued[A task.Args](ctx context.Context, q *pawl.Queue, f pawl.Filter) ([
 
 // AssertEnqueued ends the test unless a job of the kind of A waits in a queue of
 // q whose args match, and returns the first such job. A nil match takes any. It
-// does not see what an open transaction enqueued; [AssertRecorded] does.
+// does not see what an open transaction enqueued; [AssertEnqueuedTx] does.
 func AssertEnqueued[A task.Args](t TB, q *pawl.Queue, match func(A) bool) *task.Job[A] {
 	t.Helper()
 	return assert(t, waiting(t, q), match)

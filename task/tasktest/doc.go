@@ -1,6 +1,8 @@
-// Package tasktest helps to test programs that use package task: it runs
-// handlers without a worker, and asserts what was enqueued, also inside a
-// transaction that is still open.
+// Package tasktest helps to test programs that use package task. It runs
+// handlers without a worker ([Run]), asserts what was enqueued
+// ([AssertEnqueued]), also inside a transaction that is still open
+// ([AssertEnqueuedTx]), finds handlers that are not idempotent ([Idempotent],
+// [Chaos]) and has a [Clock] for storages.
 //
 // The jobs that [Run] and [RunJob] run are stored nowhere. A handler that acks
 // its job in a transaction of its own, or reports progress, needs one that is:

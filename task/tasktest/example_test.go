@@ -128,3 +128,50 @@ func ExampleRecorder() {
 	// Ada
 	// <nil>
 }
+
+// An outbox is a fake of what sends mail.
+type outbox struct{ sent []string }
+
+func (o *outbox) send(ctx context.Context, to string) {
+	o.sent = append(o.sent, to)
+	tasktest.Effect(ctx, "send")
+}
+
+// The handler sends a mail each time it runs.
+func ExampleIdempotent() {
+	t := new(printingTB) // in a test: its *testing.T
+	tasktest.Idempotent(t, func(c *tasktest.Chaos) []string {
+		var o outbox
+		tasks := task.NewMux()
+		task.Register(tasks, func(ctx context.Context, job *task.Job[Greet]) error {
+			o.send(ctx, job.Args.Name)
+			return nil
+		})
+		q := pawl.New(memory.New(nil), nil)
+		if _, err := q.Enqueue(t.Context(), task.New(Greet{"Ada"})); err != nil {
+			t.Fatalf("%v", err)
+		}
+		if _, err := worker.Drain(t.Context(), q, tasks, &worker.DrainOptions{
+			Middleware: []worker.Middleware{c.Middleware},
+		}); err != nil {
+			t.Fatalf("%v", err)
+		}
+		return o.sent
+	})
+	// Output:
+	// tasktest: not idempotent: each job was run to its end twice:
+	//	got  [Ada Ada]
+	//	want [Ada], as after the first call
+}
+
+// printingTB stands for a testing.T in examples.
+type printingTB struct{ failed bool }
+
+func (*printingTB) Helper()                  {}
+func (*printingTB) Context() context.Context { return context.Background() }
+func (t *printingTB) Fatalf(format string, args ...any) {
+	if !t.failed {
+		fmt.Printf(format+"\n", args...)
+	}
+	t.failed = true
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -19,7 +20,7 @@ const (
 
 // saved are the columns that can change after the insert.
 var saved = strings.Split("kind,state,urgency,moment,retrying,wake_at,run_at,priority,reason,last_fence,last_verb,"+
-	"attempt,rescued,max_attempts,max_rescues,lease,timeout,retention,start_before,umode,uwindow,held,extends,apart,"+
+	"attempt,rescued,max_attempts,max_rescues,lease,timeout,retention,start_before,token,umode,uwindow,held,extends,apart,"+
 	"counts,failures,meta,progress", ",")
 
 // values appends the columns of a row, in the order of recordColumns.
@@ -84,6 +85,9 @@ func (b *batch) save(records []*record) error {
 	type blobs struct{ payload, result bool }
 	groups := make(map[blobs][]*record)
 	for _, r := range records {
+		if r.state.Waiting() { // a claim that has read it before must not take it
+			r.token = rand.Int64()
+		}
 		g := blobs{r.setPayload, r.setResult}
 		groups[g] = append(groups[g], r)
 	}

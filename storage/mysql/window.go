@@ -78,8 +78,9 @@ func (w *window) note(candidates, lost int) {
 const maxRounds = 5
 
 // claimFast claims up to n jobs of a queue: it reads candidates without locking
-// them, and takes those whose version, which is the fence of their last claim, is
-// as it was. No candidate is late at b.now.
+// them, and takes those whose version is as it was: the fence of their last claim,
+// and the token, which is another one whenever a waiting job is written. No
+// candidate is late at b.now.
 func (b *batch) claimFast(queue string, n int, spec pawl.ClaimSpec) ([]*record, error) {
 	b.s.window.enter()
 	defer b.s.window.leave()
@@ -125,9 +126,10 @@ func inClaimOrder(a, b *record) int {
 func (b *batch) takeUnchanged(found []*record, fence int64, spec pawl.ClaimSpec) ([]*record, error) {
 	bySeq := slices.SortedFunc(slices.Values(found), func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
 	t := b.sql(shortWait + "UPDATE JSON_TABLE('[")
-	list(t, bySeq, func(r *record) { t.add("[").num(r.seq).add(",").num(r.fence).add("]") })
-	t.add("]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', f BIGINT PATH '$[1]')) AS v STRAIGHT_JOIN pawl_job AS j")
-	t.add(" FORCE INDEX (PRIMARY) ON j.seq = v.s AND j.fence = v.f AND j.state = 2 AND (j.start_before = 0 OR j.start_before > ")
+	list(t, bySeq, func(r *record) { t.add("[").num(r.seq).add(",").num(r.fence).add(",").num(r.token).add("]") })
+	t.add("]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', f BIGINT PATH '$[1]', t BIGINT PATH '$[2]')) AS v STRAIGHT_JOIN pawl_job AS j")
+	t.add(" FORCE INDEX (PRIMARY) ON j.seq = v.s AND j.fence = v.f AND j.token = v.t AND j.state = 2")
+	t.add(" AND (j.start_before = 0 OR j.start_before > ")
 	n, err := b.execFast(b.setRunning(t.num(b.now).add(")"), fence, spec))
 	if err == errSlow {
 		b.s.goSlow()

@@ -29,8 +29,16 @@ func (s *starts) Kinds() []pawl.Kind {
 	}).Kinds()
 }
 
+func (s *starts) len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queues)
+}
+
 // share returns which part of the starts from, up to to, was of the queue.
 func (s *starts) share(queue string, from, to int) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := 0
 	for _, q := range s.queues[from:to] {
 		if q == queue {
@@ -93,7 +101,7 @@ func TestWeightsShareTheStartedJobs(t *testing.T) {
 				f.start(h, &worker.Options{Queues: weighted(sixThreeOne), Concurrency: 20})
 				rest(3 * each * takes / 20)
 				f.stop()
-				if n := len(h.queues); n != 3*each {
+				if n := h.len(); n != 3*each {
 					t.Fatalf("%d jobs started: a slot was free while there were jobs", n)
 				}
 				h.wantShares(t, 0, 33_000, 33_000, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
@@ -117,7 +125,7 @@ func TestWeightIsNotSavedUp(t *testing.T) {
 				h := &starts{takes: 100 * time.Millisecond}
 				f.start(h, &worker.Options{Queues: weighted(sixThreeOne), Concurrency: 10})
 				rest(10*time.Second - time.Millisecond)
-				began := len(h.queues)
+				began := h.len()
 				f.enqueueMany("a", 1200)
 				rest(30 * time.Second)
 				f.stop()

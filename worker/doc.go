@@ -43,6 +43,17 @@
 // Every pool also sweeps now and then: it takes back the jobs of workers that
 // died, in whatever process they were.
 //
+// # Control
+//
+// Queues have slots of their own, or share some: in strict order, or by weight,
+// where each has its weight's part of the jobs that start while all have some.
+// [Pool.SetConcurrency] changes the number of slots while the pool runs.
+//
+// [Pool.Stats] is one reading of what the pool has done and, if it counts them,
+// of its queues; [Events] tell the same as it happens; [Pool.Health] says whether
+// the pool gets on, which package health serves over HTTP. None of them can hold
+// the pool up.
+//
 // Handlers must not change the [pawl.Job] they are given; it belongs to the
 // pool until they return.
 package worker

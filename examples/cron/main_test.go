@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
+)
+
+// TestDay runs a day of hours in a bubble of synctest.
+func TestDay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		began := time.Now()
+		c := config{every: time.Hour, ticks: 25, processes: 5}
+		if err := run(t.Context(), memory.New(nil), c, &out); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began).Round(time.Minute); took != 24*time.Hour {
+			t.Errorf("25 ticks took %v", took)
+		}
+		last := began.Truncate(time.Hour)
+		for i := range 25 {
+			line := fmt.Sprintf("tick %s ran\n", last.Add(time.Duration(i)*time.Hour).Format("15:04:05.000"))
+			// The first and the last are of the same time of day.
+			if n := strings.Count(out.String(), line); n != 1 && i%24 != 0 || n == 0 {
+				t.Errorf("%q %d times", line, n)
+			}
+		}
+	})
+}
+
+func TestOnFile(t *testing.T) {
+	var out bytes.Buffer
+	if err := onFile(t.Context(), config{every: 100 * time.Millisecond, ticks: 5, processes: 3}, &out); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &out)
+	if n := len(regexp.MustCompile(`(?m)^tick .* ran$`).FindAllString(out.String(), -1)); n < 5 {
+		t.Errorf("%d ticks ran", n)
+	}
+	if strings.Contains(out.String(), " 0 times they were known") {
+		t.Error("no tick was enqueued twice")
+	}
+}
+
+func TestIDs(t *testing.T) {
+	tick := time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)
+	one := schedule{"a", time.Hour}.request(tick).ID
+	if same := (schedule{"a", time.Hour}).request(tick.In(time.FixedZone("", 3600))).ID; same != one {
+		t.Error("the ID depends on the time zone")
+	}
+	for _, other := range []pawl.ID{
+		schedule{"b", time.Hour}.request(tick).ID, schedule{"a", time.Hour}.request(tick.Add(time.Hour)).ID,
+	} {
+		if other == one {
+			t.Error("another schedule, or another tick, has the same ID")
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	l := &ledger{ran: map[time.Time]int{time.Now(): 2}}
+	if l.check() == nil {
+		t.Error("a tick that ran twice is not reported")
+	}
+	if err := run(context.Background(), memory.New(nil), config{}, t.Output()); err == nil {
+		t.Error("zero flags are taken")
+	}
+}

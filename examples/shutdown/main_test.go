@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// asProgram makes the test binary be the program.
+const asProgram = "SHUTDOWN_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type program struct {
+	cmd *exec.Cmd
+	out *bufio.Scanner
+}
+
+func start(t *testing.T, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &program{cmd: exec.CommandContext(t.Context(), self, args...)}
+	p.cmd.Env = append(os.Environ(), asProgram+"=1")
+	p.cmd.Stderr = t.Output()
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.out = bufio.NewScanner(out)
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// until reads lines up to one with text, and returns it.
+func (p *program) until(t *testing.T, text string) string {
+	t.Helper()
+	for p.out.Scan() {
+		if strings.Contains(p.out.Text(), text) {
+			return p.out.Text()
+		}
+	}
+	t.Fatalf("the program ended before %q", text)
+	return ""
+}
+
+// rest reads all other lines and expects a clean end.
+func (p *program) rest(t *testing.T) (lines []string) {
+	t.Helper()
+	for p.out.Scan() {
+		lines = append(lines, p.out.Text())
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func TestDemo(t *testing.T) {
+	p := start(t, "-demo", "-drain", "1ms")
+	p.until(t, "both jobs run: SIGTERM")
+	want := []string{
+		"not ready any more, still serving",
+		"HTTP ended",
+		"pool ended",
+		"job ready, reason release, attempt 0, releases 1",
+		"job completed, reason none, attempt 1, releases 0",
+	}
+	if diff := cmp.Diff(want, p.rest(t)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNextProcess: what one process has handed back, the next one runs; and the
+// probes answer as they should before and after SIGTERM.
+func TestNextProcess(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "jobs.db")
+	first := start(t, "-demo", "-db", db, "-drain", "1ms")
+	first.until(t, "pool ended")
+	first.rest(t)
+
+	p := start(t, "-db", db, "-drain", "4s", "-stop", "10ms")
+	url := regexp.MustCompile(`http://\S+`).FindString(p.until(t, "serves"))
+	if got := status(t, url+"/livez"); got != http.StatusOK {
+		t.Errorf("live: status %d", got)
+	}
+	p.until(t, "a job of 1h0m0s begins")
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.until(t, "not ready")
+	if ready, live := status(t, url+"/readyz"), status(t, url+"/livez"); ready != http.StatusServiceUnavailable || live != http.StatusOK {
+		t.Errorf("after SIGTERM: ready %d, live %d", ready, live)
+	}
+	want := "job ready, reason release, attempt 0, releases 2"
+	if lines := p.rest(t); len(lines) != 4 || lines[2] != want {
+		t.Errorf("got %q, want %q", lines, want)
+	}
+}
+
+func status(t *testing.T, url string) int {
+	t.Helper()
+	r, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		t.Fatal(err)
+	}
+	return r.StatusCode
+}

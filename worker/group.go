@@ -107,8 +107,11 @@ func (g *group) call(procs int) {
 	}
 }
 
-// wet ends dry.
-func (g *group) wet() {
+// wet ends dry, for there may be jobs in the queue, or if it is empty in any.
+func (g *group) wet(queue string) {
 	g.dry = false
+	if s := g.shares[queue]; s != nil {
+		s.dry = false
+	}
 	g.events++
 }

@@ -139,7 +139,7 @@ func rescueCause(j *pawl.Job) error {
 func (p *Pool) wet(queue string) {
 	for _, g := range p.groups {
 		if queue == "" || p.byQueue[queue] == g {
-			g.wet()
+			g.wet(queue)
 		}
 	}
 	if p.fetchIdle {

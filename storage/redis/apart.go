@@ -101,13 +101,12 @@ func (c *cycle) claimShares(ctx context.Context, parts []part, looks []*cycle) (
 // of jobs are asked for, and adds up what came of them, in order.
 func (c *cycle) together(ctx context.Context, parts []part, how int, shares []int) ([]*cycle, error) {
 	all, errs := make([]*cycle, len(parts)), make([]error, len(parts))
+	left := c.left()
 	var wg sync.WaitGroup
 	for i, p := range parts {
-		left := c.spec.Max
 		one := &cycle{s: c.s, outcomes: c.outcomes, spec: c.spec, asks: slices.Clone(c.asks), spare: c.spare}
 		if shares != nil {
-			left = shares[i]
-			one.asks[p.ask] = left
+			one.asks[p.ask] = shares[i]
 		}
 		all[i] = one
 		call := func() { errs[i] = one.run(ctx, []part{p}, how, left) }

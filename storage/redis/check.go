@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,7 +29,7 @@ func (s *Store) check(ctx context.Context, strict bool) error {
 		return fmt.Errorf("%w: a redis.Ring", pawl.ErrUnsupported)
 	case *redis.ClusterClient:
 		s.cluster = true
-		err = c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return look(ctx, one) })
+		err = s.checkMasters(ctx, c, look)
 	default:
 		err = look(ctx, c)
 	}
@@ -36,6 +37,31 @@ func (s *Store) check(ctx context.Context, strict bool) error {
 		return err
 	}
 	return s.checkLayout(ctx)
+}
+
+// While a master hands over to its replica, the client may take the one for the other
+// until all nodes know.
+const (
+	roleTries = 20
+	rolePause = 100 * time.Millisecond
+)
+
+var errRole = errors.New("it is no master")
+
+// checkMasters looks at all masters of a cluster.
+func (s *Store) checkMasters(ctx context.Context, c *redis.ClusterClient, look func(context.Context, redis.UniversalClient) error) error {
+	for try := 1; ; try++ {
+		err := c.ForEachMaster(ctx, func(ctx context.Context, one *redis.Client) error { return look(ctx, one) })
+		if !errors.Is(err, errRole) || try == roleTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rolePause):
+		}
+		c.ReloadState(ctx)
+	}
 }
 
 func (s *Store) checkServer(ctx context.Context, c redis.UniversalClient, strict bool) error {
@@ -49,7 +75,7 @@ func (s *Store) checkServer(ctx context.Context, c redis.UniversalClient, strict
 		return fmt.Errorf("%w: version %q, need %d.0 or newer", ErrServer, info["redis_version"], minVersion)
 	}
 	if role := info["role"]; role != "master" {
-		return fmt.Errorf("%w: it is a %s", ErrServer, role)
+		return fmt.Errorf("%w: %w, %s", ErrServer, errRole, role)
 	}
 	if info["cluster_enabled"] == "1" && !s.cluster {
 		return fmt.Errorf("%w: it is a node of a cluster, which needs a redis.ClusterClient", ErrServer)
@@ -99,7 +125,7 @@ func risks(info map[string]string, fsync string) (all []string) {
 
 // checkLayout enters the version of the layout, or compares it.
 func (s *Store) checkLayout(ctx context.Context) error {
-	if err := s.client.HSetNX(ctx, s.names.meta, "version", layoutVersion).Err(); err != nil {
+	if err := s.enter(ctx, "HSETNX", s.names.meta, "version", strconv.Itoa(layoutVersion)); err != nil {
 		return err
 	}
 	have, err := s.client.HGet(ctx, s.names.meta, "version").Result()

@@ -26,16 +26,6 @@ func (s *Store) asked(ctx context.Context, queue string) ([]string, error) {
 	return s.registered(ctx)
 }
 
-// registered lists the queues of the register by name.
-func (s *Store) registered(ctx context.Context) ([]string, error) {
-	queues, err := s.client.HKeys(ctx, s.names.register).Result()
-	for i, name := range queues {
-		queues[i] = tag(name).queue()
-	}
-	slices.Sort(queues)
-	return slices.Compact(queues), err
-}
-
 // changeIn changes the jobs at some places that are under a tag.
 func (s *Store) changeIn(ctx context.Context, t tag, c *pawl.Change, changed []pawl.Changed, places []int) error {
 	reply, err := s.run(ctx, s.scripts.change, s.names.queue(nil, t), []byte(*s.changeMessage(c, places)))

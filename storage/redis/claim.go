@@ -60,7 +60,7 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 	if err != nil {
 		return nil, err
 	}
-	defer c.order()
+	defer c.finish(ctx)
 	if s.cluster {
 		return c, c.apart(ctx, parts)
 	}
@@ -93,6 +93,18 @@ func (c *cycle) parts(ctx context.Context) ([]part, error) {
 		parts[i].places = sec.places
 	}
 	return parts, nil
+}
+
+// finish ends what has claimed jobs.
+func (c *cycle) finish(ctx context.Context) {
+	var tags []tag
+	for i, j := range c.got.Jobs {
+		if i == 0 || j.Queue != c.got.Jobs[i-1].Queue || j.Locator != c.got.Jobs[i-1].Locator {
+			tags = append(tags, refTag(j.Ref))
+		}
+	}
+	c.s.touch(ctx, tags)
+	c.order()
 }
 
 // order puts jobs of the shards of a queue, which follow one another, in the order

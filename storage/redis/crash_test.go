@@ -41,7 +41,15 @@ func TestServerKilled(t *testing.T) {
 func TestScriptsFlushed(t *testing.T) {
 	c := connect(t, testserver.NewRedis(t, nil))
 	l := startLoad(t, open(t, c, nil))
-	ctx, cancel := context.WithCancel(t.Context())
+	flushScripts(t, c)
+	l.await(2000)
+	l.finish(open(t, c, &redis.Options{Clock: ahead}))
+}
+
+// flushScripts empties the server's cache of scripts until the test ends.
+func flushScripts(t *testing.T, c *client.Client) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
 	flushed := make(chan error)
 	go func() {
 		for ctx.Err() == nil {
@@ -56,12 +64,12 @@ func TestScriptsFlushed(t *testing.T) {
 		}
 		flushed <- nil
 	}()
-	l.await(2000)
-	cancel()
-	if err := <-flushed; err != nil {
-		t.Error(err)
-	}
-	l.finish(open(t, c, &redis.Options{Clock: ahead}))
+	t.Cleanup(func() {
+		cancel()
+		if err := <-flushed; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // A cutter makes connections whose every nth reply is lost, and them with it.

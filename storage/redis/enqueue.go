@@ -2,9 +2,7 @@ package redis
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -115,6 +113,7 @@ func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
 		}
 		switch str(l[0]) {
 		case "ok":
+			e.s.touch(ctx, sectionTags(e.sections))
 			return e.read(l[1], receipts)
 		case "full":
 			return e.full(l)
@@ -141,12 +140,6 @@ func (e *enqueue) register(ctx context.Context, unknown any) error {
 		e.known[i] = true
 	}
 	return nil
-}
-
-// register enters a tag in the register. The random value keeps those who find
-// the queue empty from taking it out again.
-func (s *Store) register(ctx context.Context, t tag) error {
-	return s.client.HSet(ctx, s.names.register, string(t), strconv.FormatUint(rand.Uint64(), 36)).Err()
 }
 
 func (e *enqueue) full(l []any) error {

@@ -14,6 +14,7 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 		return nil, err
 	}
 	var places []int
+	s.touch(ctx, tags)
 	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
 		reply, err := s.run(ctx, s.scripts.extend, s.keys(some), []byte(*s.renewals(some, renewals)))
 		if err != nil {

@@ -145,6 +145,7 @@ type Store struct {
 	cluster bool   // each queue needs a call of its own
 	group   *group // nil: none
 	shards  shards
+	touched touched
 	rooms   rooms
 	watch   watchers
 
@@ -195,6 +196,14 @@ func (s *Store) now() int64 {
 		return 0
 	}
 	return s.clock().UnixMicro()
+}
+
+// time is the test clock, or that of this process.
+func (s *Store) time() time.Time {
+	if s.clock == nil {
+		return time.Now()
+	}
+	return s.clock()
 }
 
 // Close ends the Store: watchers return, and later calls fail with

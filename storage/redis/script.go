@@ -18,12 +18,17 @@ type script struct {
 }
 
 // newScript puts a script together: its flags, what all share, and its own part.
-func newScript(name, flags string) *script {
+func newScript(name, flags string) *script { return withFlags(flags, assemble(name)) }
+
+// bare is a script that uses nothing of what the others share.
+func bare(name, flags string) *script { return withFlags(flags, squeeze(readSource(name))) }
+
+func withFlags(flags, text string) *script {
 	head := "#!lua"
 	if flags != "" {
 		head += " flags=" + flags
 	}
-	source := head + "\n" + assemble(name)
+	source := head + "\n" + text
 	sum := sha1.Sum([]byte(source)) // #nosec G401
 	return &script{source, hex.EncodeToString(sum[:])}
 }
@@ -37,15 +42,13 @@ const (
 
 // scripts are all scripts of a Store.
 type scripts struct {
-	enqueue, cycle, extend, sweep, change, get, list, count, configure, divide, forget, unregister *script
+	enqueue, cycle, extend, sweep, change, get, list, count, configure, divide, forget, enter, unregister *script
 }
 
 // compiled are the scripts, which are put together once: it takes tens of milliseconds.
 var compiled = sync.OnceValue(newScripts)
 
 func newScripts() *scripts {
-	plain := squeeze(readSource("unregister"))
-	sum := sha1.Sum([]byte(plain)) // #nosec G401
 	return &scripts{
 		enqueue:    newScript("enqueue", ""),
 		cycle:      newScript("cycle", whenFull),
@@ -58,7 +61,8 @@ func newScripts() *scripts {
 		configure:  newScript("configure", whenFull),
 		divide:     newScript("divide", whenFull),
 		forget:     newScript("forget", whenFull),
-		unregister: &script{plain, hex.EncodeToString(sum[:])},
+		enter:      bare("enter", whenFull),
+		unregister: bare("unregister", whenFull),
 	}
 }
 

@@ -36,12 +36,14 @@ func calls[T any](s *Store, all []T) [][]T {
 	return each
 }
 
-func (s *Store) keys(all []section) []string {
+func (s *Store) keys(all []section) []string { return s.names.queues(sectionTags(all)) }
+
+func sectionTags(all []section) []tag {
 	tags := make([]tag, len(all))
 	for i := range all {
 		tags[i] = all[i].tag
 	}
-	return s.names.queues(tags)
+	return tags
 }
 
 // begin begins the argument of a script: an object with n fields besides those

@@ -44,6 +44,14 @@ func tagOf(queue string, shard int) tag {
 	return tag(queue + shardMark + strconv.Itoa(shard))
 }
 
+// refTag is where a claim is whose Locator is right.
+func refTag(ref pawl.Ref) tag {
+	if ref.Locator == 0 {
+		return tag(ref.Queue)
+	}
+	return tagOf(ref.Queue, int(ref.Locator)-1)
+}
+
 // split returns the queue of a tag, and the Locator of what is in it.
 func (t tag) split() (queue string, locator int64) {
 	queue, shard, divided := strings.Cut(string(t), shardMark)
@@ -289,7 +297,7 @@ func (s *Store) divideQueue(ctx context.Context, queue string, n int) error {
 
 func (s *Store) noteShards(ctx context.Context, queue string, n int) error {
 	s.shards.learn(queue, n)
-	return s.client.HSet(ctx, s.names.meta, shardsField+queue, n).Err()
+	return s.enter(ctx, "HSET", s.names.meta, shardsField+queue, strconv.Itoa(n))
 }
 
 // divided reports whether err says that a queue was divided that this Store took

@@ -27,7 +27,7 @@ func byShard(jobs []*pawl.Job) []int {
 
 // TestShardsOnCluster looks at what calls shards cost and get on a cluster.
 func TestShardsOnCluster(t *testing.T) {
-	c := storageCluster(t)
+	c, _ := storageCluster(t)
 	t.Run("routing", func(t *testing.T) { routing(t, c) })
 	t.Run("fairness", func(t *testing.T) { fairness(t, c) })
 	t.Run("order", func(t *testing.T) { orderPerShard(t, c) })

@@ -53,7 +53,8 @@ func TestShardedStorage(t *testing.T) {
 // TestShardedClusterStorage is TestShardedStorage where each shard needs a call of its
 // own.
 func TestShardedClusterStorage(t *testing.T) {
-	h := divided(storageCluster(t), nil)
+	c, _ := storageCluster(t)
+	h := divided(c, nil)
 	h.PartialEnqueue, h.SampledDepth = true, true
 	storagetest.Run(t, h)
 }

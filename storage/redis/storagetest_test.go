@@ -85,15 +85,27 @@ func (a alarm) Handle(_ context.Context, r slog.Record) error {
 }
 
 // TestClusterStorage runs the contract on a cluster, where an Enqueue is atomic
-// for each queue only.
+// for each queue only. In the middle each master hands over to its replica, which
+// nobody must notice.
 func TestClusterStorage(t *testing.T) {
-	h := harness(storageCluster(t))
+	c, cluster := storageCluster(t)
+	h := handingOver(t, harness(c), cluster, 100)
 	h.PartialEnqueue = true
 	storagetest.Run(t, h)
 }
 
+// TestFlushedStorage runs the contract while the server's cache of scripts is emptied
+// all the time. The cases of the table run no other scripts.
+func TestFlushedStorage(t *testing.T) {
+	c := connect(t, testserver.NewRedis(t, nil))
+	h := harness(c)
+	h.Groups = []string{"rules", "watch", "concurrent", "model"}
+	flushScripts(t, c)
+	storagetest.Run(t, h)
+}
+
 // storageCluster starts a cluster and connects to it.
-func storageCluster(t *testing.T) *client.ClusterClient {
+func storageCluster(t *testing.T) (*client.ClusterClient, *testserver.RedisClusterServer) {
 	t.Helper()
 	// A node that is busy with 64 MiB must not pass for one that has failed.
 	server := testserver.NewRedisCluster(t, &testserver.RedisOptions{
@@ -105,5 +117,5 @@ func storageCluster(t *testing.T) *client.ClusterClient {
 			t.Error(err)
 		}
 	})
-	return c
+	return c, server
 }

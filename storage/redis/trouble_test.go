@@ -140,39 +140,6 @@ func elsewhere(t *testing.T, cluster *testserver.RedisClusterServer, key string)
 	return nil
 }
 
-// TestPoolFailover kills a master under a pool. What its replica had is kept, and the
-// pool goes on by itself.
-func TestPoolFailover(t *testing.T) {
-	for name, o := range map[string]*redis.Options{"whole": nil, "divided": {Shards: map[string]int{"default": testShards}}} {
-		t.Run(name, func(t *testing.T) {
-			c, cluster := clusterCrew(t, o)
-			c.work(100)
-			key := "pawl:{default}:x"
-			if o != nil {
-				key = "pawl:{default#0}:x"
-			}
-			master, err := cluster.MasterOf(t.Context(), key)
-			if err != nil {
-				t.Fatal(err)
-			}
-			kept := c.known()
-			replicated(t, master, key+"-mark")
-			master.Kill()
-			c.work(100)
-			if err := master.Start(); err != nil {
-				t.Fatal(err)
-			}
-			if err := cluster.Ready(); err != nil {
-				t.Fatal(err)
-			}
-			c.work(100)
-			c.rest()
-			c.finish(kept)
-			t.Logf("%d of the %d jobs accepted before the failover and after were not there", c.missing(), len(c.known()))
-		})
-	}
-}
-
 // replicated waits until the replica has all that the master has.
 func replicated(t *testing.T, master *testserver.RedisServer, mark string) {
 	t.Helper()

@@ -90,8 +90,11 @@ var errGzip = &typeError{"damaged gzip data"}
 // gunzip returns the size bytes that data holds.
 func gunzip(data []byte, size int) ([]byte, error) {
 	r := gzipReaders.Get().(*gzip.Reader)
-	defer gzipReaders.Put(r)
 	in := bytes.NewReader(data)
+	defer func() {
+		in.Reset(nil) // r is kept, data is not
+		gzipReaders.Put(r)
+	}()
 	if err := r.Reset(in); err != nil {
 		return nil, errGzip
 	}

@@ -48,10 +48,11 @@ func TestGzip(t *testing.T) {
 	if task.UniqueByArgs(long) != task.UniqueByArgs(unpacked(long)) {
 		t.Error("the unique key depends on gzip")
 	}
-	for _, s := range []packedRaw{"", "x", "\x1f\x8b looks compressed"} {
+	most := packedRaw(strings.Repeat("\x00", 16<<20)) // in size and ratio
+	for _, s := range []packedRaw{"", "x", "\x1f\x8b looks compressed", most} {
 		r := task.New(s)
 		if got, err := task.Decode[packedRaw](&pawl.Job{Payload: r.Payload}); err != nil || got.Args != s {
-			t.Errorf("%q became %q, %v", s, got.Args, err)
+			t.Errorf("%.20q became %.20q, %v", s, got.Args, err)
 		}
 	}
 }

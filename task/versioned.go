@@ -138,7 +138,7 @@ func indirect(t reflect.Type) reflect.Type {
 
 // cutVersion splits off "v7 ", with which no JSON text begins.
 func cutVersion(data []byte) (version int, rest []byte, ok bool) {
-	head, rest, found := bytes.Cut(data[:min(len(data), 12)], []byte(" "))
+	head, _, found := bytes.Cut(data[:min(len(data), 12)], []byte(" "))
 	if !found || len(head) < 2 || head[0] != 'v' || head[1] < '1' || head[1] > '9' {
 		return 0, data, false
 	}

@@ -20,8 +20,8 @@
 //	spec:
 //	  terminationGracePeriodSeconds: 30
 //	  containers:
-//	  - readinessProbe: {httpGet: {path: /readyz, port: 8080}, periodSeconds: 2}
-//	    livenessProbe:  {httpGet: {path: /livez, port: 8080}, failureThreshold: 5}
+//	  - readinessProbe: {httpGet: {path: /ready, port: 8080}, periodSeconds: 2}
+//	    livenessProbe:  {httpGet: {path: /live, port: 8080}, failureThreshold: 5}
 package main
 
 import (
@@ -36,7 +36,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,6 +43,7 @@ import (
 	"github.com/pawlq/pawl/storage/sqlite"
 	"github.com/pawlq/pawl/task"
 	"github.com/pawlq/pawl/worker"
+	"github.com/pawlq/pawl/worker/health"
 )
 
 type config struct {
@@ -99,7 +99,6 @@ func run(c config, out io.Writer) (err error) {
 type service struct {
 	q       *pawl.Queue
 	out     io.Writer
-	ready   atomic.Bool
 	running chan struct{}
 }
 
@@ -148,24 +147,22 @@ func (s *service) serve(ctx context.Context, c config) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 5 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	fmt.Fprintf(s.out, "http://%s serves\n", listener.Addr())
-
 	tasks := task.NewMux()
 	task.Register(tasks, s.sleep)
 	pool := worker.New(s.q, tasks, &worker.Options{StopTimeout: c.stopTimeout})
-	worked := make(chan error, 1)
+	// A pool that stops is live but not ready. So is one whose storage is not to
+	// be reached: an outage of that must not restart all processes.
+	server := &http.Server{Handler: health.Handler(pool), ReadHeaderTimeout: 5 * time.Second}
+	served, worked := make(chan error, 1), make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
 	go func() { worked <- pool.Run(ctx) }() // claims nothing more once ctx ends
-	s.ready.Store(true)
+	fmt.Fprintf(s.out, "http://%s serves\n", listener.Addr())
 
 	select {
 	case <-ctx.Done():
 	case err := <-served: // without HTTP there is nothing to be ready for
 		return errors.Join(err, pool.Stop(ctx))
 	}
-	s.ready.Store(false)
 	fmt.Fprintln(s.out, "not ready any more, still serving")
 	time.Sleep(c.drain) // for the load balancers; nothing tells when they know
 	stopping, cancel := context.WithTimeout(context.Background(), c.stopTimeout)
@@ -175,20 +172,6 @@ func (s *service) serve(ctx context.Context, c config) error {
 	err = errors.Join(err, <-worked)
 	fmt.Fprintln(s.out, "pool ended")
 	return err
-}
-
-// routes has what the orchestrator asks: whether to send requests here, and
-// whether to start the process anew. The second must not depend on the storage,
-// or an outage of that would restart all processes.
-func (s *service) routes() http.Handler {
-	m := http.NewServeMux()
-	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if !s.ready.Load() {
-			http.Error(w, "stopping", http.StatusServiceUnavailable)
-		}
-	})
-	m.HandleFunc("GET /livez", func(http.ResponseWriter, *http.Request) {})
-	return m
 }
 
 // report shows what became of the jobs.

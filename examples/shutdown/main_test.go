@@ -100,15 +100,15 @@ func TestNextProcess(t *testing.T) {
 
 	p := start(t, "-db", db, "-drain", "4s", "-stop", "10ms")
 	url := regexp.MustCompile(`http://\S+`).FindString(p.until(t, "serves"))
-	if got := status(t, url+"/livez"); got != http.StatusOK {
-		t.Errorf("live: status %d", got)
-	}
 	p.until(t, "a job of 1h0m0s begins")
+	if ready, live := status(t, url+"/ready"), status(t, url+"/live"); ready != http.StatusOK || live != http.StatusOK {
+		t.Errorf("before SIGTERM: ready %d, live %d", ready, live)
+	}
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	p.until(t, "not ready")
-	if ready, live := status(t, url+"/readyz"), status(t, url+"/livez"); ready != http.StatusServiceUnavailable || live != http.StatusOK {
+	if ready, live := status(t, url+"/ready"), status(t, url+"/live"); ready != http.StatusServiceUnavailable || live != http.StatusOK {
 		t.Errorf("after SIGTERM: ready %d, live %d", ready, live)
 	}
 	want := "job ready, reason release, attempt 0, releases 2"

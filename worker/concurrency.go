@@ -63,12 +63,11 @@ func (p *Pool) trim(g *group) {
 }
 
 // retire reports whether the slot that asks is one too many, which then ends.
-// What it was woken for goes to another.
-func (p *Pool) retire(g *group) bool {
+// Should it have been woken for a run, so have all others.
+func (g *group) retire() bool {
 	if g.slots <= g.target() {
 		return false
 	}
 	g.slots--
-	g.call(p.procs)
 	return true
 }

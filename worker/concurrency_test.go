@@ -109,6 +109,12 @@ func TestLessConcurrencyHandsBack(t *testing.T) {
 		if s := f.p.Stats(); s.Prefetched > 0 || s.Released < 20 {
 			t.Errorf("stats %+v", s)
 		}
+		for range 100 {
+			rest(12 * time.Millisecond) // in which those end that ran
+			if s := f.p.Stats(); s.Running > 5 {
+				t.Fatalf("stats %+v", s)
+			}
+		}
 		rest(10 * time.Second)
 		f.stop()
 		if s := f.p.Stats(); s.Completed != 1000 {

@@ -118,7 +118,7 @@ func (s *slot) comeBack(r *run) (end bool) {
 func (s *slot) next(now instant) *run {
 	p, g := s.p, s.g
 	for {
-		if p.retire(g) {
+		if g.retire() {
 			return nil
 		}
 		for g.ready.len() > 0 {

@@ -107,6 +107,7 @@ func TestWeightsShareTheStartedJobs(t *testing.T) {
 				}
 				h.wantShares(t, 0, 33_000, 33_000, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
 				h.wantShares(t, 0, 33_000, 1000, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
+				h.wantShares(t, 0, 33_000, 100, 0.08, map[string]float64{"a": .6, "b": .3, "c": .1})
 				h.wantShares(t, 35_000, 46_000, 1000, 0.02, map[string]float64{"a": 0, "b": .75, "c": .25})
 				h.wantShares(t, 48_000, 60_000, 1000, 0, map[string]float64{"c": 1})
 			})
@@ -168,6 +169,30 @@ func TestTrickleInALightQueue(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What some queues lack, others give in the same claim, those drawn for it and
+// those that were not, when there are more queues than slots.
+func TestOneClaimFillsTheSlots(t *testing.T) {
+	for name, c := range map[string]struct {
+		slots int
+		full  string
+	}{"drawn": {9, "a"}, "not drawn": {2, "c"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, bare)
+				f.enqueueMany(c.full, 100)
+				f.start(&starts{takes: time.Second}, &worker.Options{
+					Queues: weighted(map[string]int{"a": 2, "b": 1, "c": 1}), Concurrency: c.slots,
+				})
+				if s := f.p.Stats(); s.Running != c.slots || s.Claims != 1 {
+					t.Errorf("stats %+v", s)
+				}
+				rest(2 * time.Minute)
+				f.stop()
+			})
+		})
+	}
 }
 
 // Jobs that come to one queue of an idle pool take one claim.

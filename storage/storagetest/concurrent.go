@@ -47,6 +47,11 @@ func concurrentCases() []testCase {
 			run:  concurrentSweeps,
 		},
 		{
+			name: "sweeps of buried jobs",
+			says: "MaxBuried deletes the oldest buried jobs beyond that number, and however many sweep at once, not one more.",
+			run:  concurrentBuried, ordered: true,
+		},
+		{
 			name: "reads are of one moment",
 			says: "Get returns each job as it was at one moment, and List too: never a part of it from before a change, or of another job.",
 			run:  concurrentReads,
@@ -224,6 +229,33 @@ func concurrentRescue(w *world) {
 			w.Fatalf("%d rescues, %d of 2 acks lost, job is %v", rescued.Load(), lost.Load(), w.job(id).State)
 		}
 		w.changed(pawl.Delete, id)
+	}
+}
+
+func concurrentBuried(w *world) {
+	const kept, more = 40, 60
+	ids := w.addN(kept+more, pawl.Request{})
+	for len(ids) > 0 { // in groups of different times
+		for _, j := range w.claim(min(20, len(ids))) {
+			w.settled(pawl.Outcome{Ref: j.Ref, Verb: pawl.Bury})
+		}
+		ids = ids[min(20, len(ids)):]
+		w.clock.Advance(time.Second)
+	}
+	w.together(8, func(_ int, s pawl.Storage) error {
+		for {
+			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 50, MaxBuried: kept})
+			if err != nil || !swept.More {
+				return err
+			}
+		}
+	})
+	// Jobs that another sweep is about to delete may be passed by.
+	for range 4 {
+		w.sweepBy(pawl.SweepSpec{Limit: 50, MaxBuried: kept})
+	}
+	if n := w.stats().Buried; n != kept {
+		w.Fatalf("%d buried jobs are left, want %d", n, kept)
 	}
 }
 

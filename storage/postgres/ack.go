@@ -1,33 +1,47 @@
 package postgres
 
-import "github.com/pawlq/pawl"
+import (
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/pawlq/pawl"
+)
 
 // acks are those without a result of claims that the Store remembers: by far the
-// most of what is settled. Their statement need not look for claims, since a job
-// that is still fresh has had no other than the one remembered.
+// most of what is settled. Their statements look neither for claims, since a job
+// that is still fresh has had no other than the one remembered, nor for jobs,
+// since it is known where their rows were.
 type acks struct {
 	places []int // of outcomes
-	ids    []string
+	tids   []pgtype.TID
 	seqs   []int64
 	of     []int16 // which of the claims, from 1
 	claims []*batch
 }
 
-// split parts the acks among the places of a round from the others.
-func (st *settlement) split(round []int) (a acks, others []int) {
+// split parts the acks among the places of a round, of jobs that go and of jobs
+// that are kept, from the others.
+func (st *settlement) split(round []int) (gone, kept acks, others []int) {
+	if st.locked {
+		return gone, kept, round
+	}
+	st.s.batches.mu.Lock()
+	defer st.s.batches.mu.Unlock()
 	for _, i := range round {
 		o := &st.outcomes[i]
-		claim, seq, ok := st.s.batches.of(o.Ref)
-		if !ok || o.Verb != pawl.Ack || len(o.Result) > 0 {
+		claim, row, ok := st.s.batches.of(o.Ref)
+		switch {
+		case !ok || o.Verb != pawl.Ack || len(o.Result) > 0:
 			others = append(others, i)
-			continue
+		case row.kept:
+			kept.add(i, row, claim)
+		default:
+			gone.add(i, row, claim)
 		}
-		a.add(i, o.Ref.ID, seq, claim)
 	}
-	return a, others
+	return gone, kept, others
 }
 
-func (a *acks) add(place int, id pawl.ID, seq int64, claim *batch) {
+func (a *acks) add(place int, row claimedRow, claim *batch) {
 	k := len(a.claims)
 	for k > 0 && a.claims[k-1] != claim {
 		k--
@@ -36,49 +50,78 @@ func (a *acks) add(place int, id pawl.ID, seq int64, claim *batch) {
 		a.claims = append(a.claims, claim)
 		k = len(a.claims)
 	}
-	a.places, a.ids, a.of = append(a.places, place), append(a.ids, id.String()), append(a.of, int16(k))
-	a.seqs = append(a.seqs, seq)
+	a.places, a.tids, a.seqs, a.of = append(a.places, place), append(a.tids, row.tid), append(a.seqs, row.seq), append(a.of, int16(k))
 }
 
 // addAcks puts acks into a pipeline. Those that it could not make at once, for
 // whatever reason, get the status of the unsure, and another statement finds out.
-func (st *settlement) addAcks(p *pipeline, a acks) {
-	if len(a.places) == 0 {
+func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
+	if len(gone.places)+len(kept.places) == 0 {
 		return
 	}
-	for _, i := range a.places {
-		st.status[i] = 0
+	p.locked = &st.locked
+	p.exec(st.s.q.waitShort)
+	if len(gone.places) > 0 {
+		p.each(st.unsure(gone.places), st.s.q.ackGone, gone.tids, gone.seqs, gone.of, gone.fences(), len(gone.places))
 	}
-	n := len(a.claims)
-	fences, claimed, workers := make([]int64, n), make([]int64, n), make([]string, n)
-	for k, claim := range a.claims {
-		fences[k], claimed[k], workers[k] = claim.fence, claim.claimedAt, claim.worker
-	}
-	p.each(func(row scanner) error {
-		var ord int
-		err := row.Scan(&ord)
-		if err == nil && ord >= 1 && ord <= len(a.places) {
-			st.status[a.places[ord-1]] = statusUnsure
+	if len(kept.places) > 0 {
+		n := len(kept.claims)
+		claimed, workers := make([]int64, n), make([]string, n)
+		for k, claim := range kept.claims {
+			claimed[k], workers[k] = claim.claimedAt, claim.worker
 		}
-		return err
-	}, st.s.q.ack, st.s.clock(), a.ids, a.seqs, a.of, fences, claimed, workers, len(a.ids))
+		p.each(st.unsure(kept.places), st.s.q.ackKept, st.s.clock(), kept.tids, kept.seqs, kept.of, kept.fences(), claimed, workers,
+			len(kept.places))
+	}
+	p.exec(st.s.q.waitLong)
 }
 
-// ackSQL acks with one probe of pawl_job_pkey that locks the row, and one write
-// by ctid. It returns the places that it did not settle.
-const ackSQL = withNow + `, i AS MATERIALIZED (
-		SELECT * FROM unnest($2::text[]::uuid[], $3::bigint[], $4::smallint[]) WITH ORDINALITY AS i(id, seq, claim, ord)),
-	l AS MATERIALIZED (
-		SELECT i.ord, i.claim, j.* FROM i CROSS JOIN LATERAL (
-			SELECT ctid AS tid, retention, ` + window + ` AS win FROM public.pawl_job
-			WHERE id = i.id AND seq = i.seq AND (state = 0 OR state = 3 AND fence = ($5::bigint[])[i.claim])
-			LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) j),
-	d AS (DELETE FROM public.pawl_job j USING l WHERE j.ctid = l.tid AND l.retention < 0 AND l.win = 0 RETURNING l.ord),
-	u AS (UPDATE public.pawl_job j SET state = 4, xid = NULL, fence = ($5::bigint[])[l.claim], worker = ($7::text[])[l.claim],
-			claimed_at = ($6::bigint[])[l.claim], started_at = coalesce(j.started_at, ($6::bigint[])[l.claim]),
-			last_fence = ($5::bigint[])[l.claim], last_verb = 1, finished_at = t.now,
-			purge_at = t.now + greatest(l.retention, l.win), held = CASE WHEN l.win > 0 THEN j.held END,
+func (a *acks) fences() []int64 {
+	fences := make([]int64, len(a.claims))
+	for k, claim := range a.claims {
+		fences[k] = claim.fence
+	}
+	return fences
+}
+
+// unsure takes the places that a statement for acks has not settled.
+func (st *settlement) unsure(places []int) func(scanner) error {
+	for _, i := range places {
+		st.status[i] = 0
+	}
+	return func(row scanner) error {
+		var ord int
+		err := row.Scan(&ord)
+		if err == nil && ord >= 1 && ord <= len(places) {
+			st.status[places[ord-1]] = statusUnsure
+		}
+		return err
+	}
+}
+
+// unmoved finds the row j where the claim saw it, unless it was changed or locked
+// since.
+func unmoved(fences string) string {
+	return `j.ctid = i.tid AND j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 OR j.state = 3 AND j.fence = (` + fences + `)[i.claim])`
+}
+
+// leaves is whether an ack removes the record.
+const leaves = `retention < 0 AND ` + window + ` = 0`
+
+func (q *statements) acks(o *Options) {
+	// A row that is locked at this very moment: settle knows how to go round it.
+	q.waitShort, q.waitLong = `SET LOCAL lock_timeout = '100ms'`, `SET LOCAL lock_timeout TO DEFAULT`
+	q.ackGone = named(`WITH i AS MATERIALIZED (
+		SELECT * FROM unnest($1::tid[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
+	x AS (DELETE FROM public.pawl_job j USING i WHERE `+unmoved("$4::bigint[]")+` AND `+leaves+` RETURNING i.ord)
+	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $5::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
+	q.ackKept = named(withNow+`, i AS MATERIALIZED (
+		SELECT * FROM unnest($2::tid[], $3::bigint[], $4::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
+	x AS (UPDATE public.pawl_job j SET state = 4, xid = NULL, fence = ($5::bigint[])[i.claim], worker = ($7::text[])[i.claim],
+			claimed_at = ($6::bigint[])[i.claim], started_at = coalesce(j.started_at, ($6::bigint[])[i.claim]),
+			last_fence = ($5::bigint[])[i.claim], last_verb = 1, finished_at = t.now,
+			purge_at = t.now + greatest(j.retention, `+window+`), held = CASE WHEN `+window+` > 0 THEN j.held END,
 			attempt = CASE WHEN j.state = 0 THEN 1 ELSE j.attempt END
-		FROM t, l WHERE j.ctid = l.tid AND NOT (l.retention < 0 AND l.win = 0) RETURNING l.ord),
-	x AS MATERIALIZED (SELECT ord FROM d UNION ALL SELECT ord FROM u)
-	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $8::bigint AND i.ord NOT IN (SELECT ord FROM x)`
+		FROM t, i WHERE `+unmoved("$5::bigint[]")+` AND NOT (`+leaves+`) RETURNING i.ord)
+	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $8::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
+}

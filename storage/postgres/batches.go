@@ -1,14 +1,18 @@
 package postgres
 
 import (
+	"slices"
 	"sync"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/pawlq/pawl"
 )
 
-// maxBatches bounds what a Store remembers of its claims. What it forgets is
-// left to Sweep.
-const maxBatches = 10_000
+// maxRemembered bounds of how many jobs a Store remembers that it has claimed
+// them: some 10 MB. It forgets the oldest claims, such as those that callers'
+// transactions have settled. What becomes of their rows is left to Sweep.
+const maxRemembered = 100_000
 
 // batches remembers which jobs of this Store's claims are not settled. So the row
 // of a claim can go with the last of them, and an ack need not look for it. Only
@@ -17,6 +21,8 @@ const maxBatches = 10_000
 type batches struct {
 	mu     sync.Mutex
 	claims map[int64]*batch // by fence
+	order  []int64          // fences, oldest first, also of some that are no longer in claims
+	jobs   int              // in claims
 	over   []int64
 }
 
@@ -25,7 +31,14 @@ type batch struct {
 	fence     int64
 	worker    string
 	claimedAt int64
-	left      map[pawl.ID]int64 // their seq: an ID can be enqueued again
+	left      map[pawl.ID]claimedRow
+}
+
+// claimedRow is what is known of the row of a claimed job.
+type claimedRow struct {
+	seq  int64 // an ID can be enqueued again
+	tid  pgtype.TID
+	kept bool // by an ack
 }
 
 // add notes the jobs of one claim.
@@ -34,38 +47,53 @@ func (b *batches) add(found []*record) {
 		return
 	}
 	first := found[0]
-	claim := &batch{first.fence, first.worker, first.claimedAt, make(map[pawl.ID]int64, len(found))}
+	claim := &batch{first.fence, first.worker, first.claimedAt, make(map[pawl.ID]claimedRow, len(found))}
 	for _, r := range found {
-		claim.left[r.id] = r.seq
+		claim.left[r.id] = claimedRow{r.seq, r.tid, r.retention >= 0 || r.windowed()}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.claims == nil || len(b.claims) >= maxBatches {
+	if b.claims == nil {
 		b.claims = make(map[int64]*batch)
 	}
 	b.claims[claim.fence] = claim
+	b.jobs += len(claim.left)
+	b.order = append(b.order, claim.fence)
+	for b.jobs > maxRemembered {
+		b.forget(b.order[0])
+		b.order = b.order[1:]
+	}
+	if len(b.order) > 2*len(b.claims)+100 {
+		b.order = slices.DeleteFunc(b.order, func(fence int64) bool { return b.claims[fence] == nil })
+	}
+}
+
+// forget drops a claim, if it is still there.
+func (b *batches) forget(fence int64) {
+	if claim := b.claims[fence]; claim != nil {
+		b.jobs -= len(claim.left)
+		delete(b.claims, fence)
+	}
 }
 
 // of returns the claim by which a job was read as running, if it is known, and
-// the seq of the job.
-func (b *batches) of(ref pawl.Ref) (claim *batch, seq int64, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+// the row of the job. Its caller holds mu.
+func (b *batches) of(ref pawl.Ref) (claim *batch, row claimedRow, ok bool) {
 	if claim = b.claims[ref.Fence]; claim != nil {
-		seq, ok = claim.left[ref.ID]
+		row, ok = claim.left[ref.ID]
 	}
-	return claim, seq, ok
+	return claim, row, ok
 }
 
-// settled notes that a settle of a claim was committed.
+// settled notes that a settle of a claim was committed. Its caller holds mu.
 func (b *batches) settled(ref pawl.Ref) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	claim, ok := b.claims[ref.Fence]
 	if !ok {
 		return
 	}
+	b.jobs -= len(claim.left)
 	delete(claim.left, ref.ID)
+	b.jobs += len(claim.left)
 	if len(claim.left) == 0 {
 		delete(b.claims, ref.Fence)
 		b.over = append(b.over, ref.Fence)

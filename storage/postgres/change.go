@@ -2,7 +2,9 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 
@@ -52,7 +54,7 @@ func distinct(ids []pawl.ID, places []int) (round, rest []int) {
 
 // changeRound changes different jobs.
 func (s *Store) changeRound(ctx context.Context, c *pawl.Change, changed []pawl.Changed, round []int) error {
-	missed, err := s.changeAt(ctx, c, changed, round, s.q.tryLockByID)
+	missed, err := s.changeAt(ctx, c, changed, round, false)
 	if err != nil {
 		return err
 	}
@@ -68,7 +70,7 @@ func (s *Store) changeRound(ctx context.Context, c *pawl.Change, changed []pawl.
 		if !there {
 			continue
 		}
-		if _, err := s.changeAt(ctx, c, changed, []int{i}, s.q.lockByID); err != nil {
+		if _, err := s.changeAt(ctx, c, changed, []int{i}, true); err != nil {
 			return err
 		}
 	}
@@ -76,8 +78,13 @@ func (s *Store) changeRound(ctx context.Context, c *pawl.Change, changed []pawl.
 }
 
 // changeAt changes the jobs at some places in one transaction, and returns the
-// places of those that it did not find.
-func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Changed, round []int, lock string) (missed []int, err error) {
+// places of those that it did not find or, unless it waits, that have to do with
+// a row that others have locked.
+func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Changed, round []int, waits bool) (missed []int, err error) {
+	lock := s.q.tryLockByID
+	if waits {
+		lock = s.q.lockByID
+	}
 	var told events
 	err = s.inTx(ctx, func(run runner) error {
 		missed = nil
@@ -100,15 +107,21 @@ func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Cha
 		for _, r := range found {
 			byID[r.id] = r
 		}
-		w := &changes{s: s, run: run}
+		w := &changes{s: s, run: run, waits: waits}
 		for _, i := range round {
 			r := byID[c.IDs[i]]
 			if r == nil {
 				missed = append(missed, i)
 				continue
 			}
-			if changed[i], err = w.apply(ctx, c, r, now); err != nil {
+			done, err := w.apply(ctx, c, r, now)
+			switch {
+			case errors.Is(err, errHeld):
+				missed = append(missed, i)
+			case err != nil:
 				return err
+			default:
+				changed[i] = done
 			}
 		}
 		told = w.events
@@ -121,8 +134,8 @@ func (s *Store) changeAt(ctx context.Context, c *pawl.Change, changed []pawl.Cha
 }
 
 // standStill sees to it that no claim takes one of the jobs, whose rows are
-// locked: of a fresh one that is no lock. Nobody who waits for a row has the lock
-// of a queue, so this can't end in a deadlock.
+// locked: of a fresh one that is no lock. Nobody who has the lock of a queue waits
+// for a row, so this can't end in a deadlock.
 func (s *Store) standStill(ctx context.Context, run runner, found []*record) ([]*record, error) {
 	locks := map[int64]struct{}{}
 	ids := make([]string, len(found))
@@ -138,7 +151,7 @@ func (s *Store) standStill(ctx context.Context, run runner, found []*record) ([]
 	if err := run.exec(ctx, s.q.locks, slices.Sorted(maps.Keys(locks))); err != nil {
 		return nil, err
 	}
-	return s.records(ctx, run, s.q.byID, ids)
+	return s.records(ctx, run, s.q.rowsByID, ids)
 }
 
 // apply changes a record that is locked.
@@ -171,16 +184,16 @@ func (w *changes) apply(ctx context.Context, c *pawl.Change, r *record, now int6
 			r.runAt = max(now, micros(c.RunAt))
 		}
 		r.wait(now)
-		w.waits(r, now)
+		w.wait(r, now)
 	default:
 		r.edit(&c.Edit)
-		w.waits(r, now)
+		w.wait(r, now)
 	}
 	return done, nil
 }
 
-// waits saves a job that waits, and tells of it.
-func (w *changes) waits(r *record, now int64) {
+// wait saves a job that waits, and tells of it.
+func (w *changes) wait(r *record, now int64) {
 	w.events.due(r.queue, toDuration(max(0, r.runAt-now)))
 	w.saved = append(w.saved, r)
 }
@@ -204,7 +217,7 @@ func (w *changes) kick(ctx context.Context, r *record, done pawl.Changed, now in
 	r.runAt = now
 	r.wait(now)
 	w.noProgress = append(w.noProgress, r.seq)
-	w.waits(r, now)
+	w.wait(r, now)
 	if r.held {
 		// The key is taken before the next kick of the call looks for it.
 		err := w.run.exec(ctx, w.s.q.save, saveArgs([]*record{r})...)
@@ -214,9 +227,22 @@ func (w *changes) kick(ctx context.Context, r *record, done pawl.Changed, now in
 	return done, nil
 }
 
+// errHeld is that others have locked the holder of a unique key.
+var errHeld = errors.New("pawl/postgres: the holder of the unique key is locked")
+
 // takeKey returns who holds the unique key of r: r itself if it is free. A key
 // whose window is over is taken from its holder.
 func (w *changes) takeKey(ctx context.Context, r *record) (pawl.ID, error) {
+	if !w.waits {
+		locked := false
+		err := w.run.each(ctx, func(scanner) error {
+			locked = true
+			return nil
+		}, w.s.q.tryHolder, r.queue, r.ukey)
+		if err != nil || locked {
+			return r.id, cmp.Or(err, errHeld)
+		}
+	}
 	var (
 		id          string
 		state, over int

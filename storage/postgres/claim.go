@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pawlq/pawl"
 )
 
@@ -60,26 +58,16 @@ type claim struct {
 // placed jobs show.
 func (c *claim) run(st *settlement) error {
 	todo := c.spec.Queues
-	single := len(todo) == 1
-	var places []int
-	err := c.s.pipelined(c.ctx, func(p *pipeline) {
-		if single {
-			c.queue(p, st, todo[0], nil)
-			return
+	var err error
+	if len(todo) == 1 {
+		if err = c.one(st, todo[0]); !c.again {
+			todo = nil
 		}
-		c.lock(p)
-		st.first(p)
-		c.peek(p, &places)
-		c.nextDue(p)
-	})
-	switch {
-	case !single:
-		todo = c.asks(places)
-	case !c.again:
-		todo = nil
+	} else {
+		todo, err = c.first(st)
 	}
 	for len(todo) > 0 && err == nil && len(c.got.Jobs) < c.spec.Max {
-		if err = c.one(todo[0]); !c.again {
+		if err = c.one(nil, todo[0]); !c.again {
 			todo = todo[1:]
 		}
 	}
@@ -94,16 +82,38 @@ func (c *claim) run(st *settlement) error {
 }
 
 // one claims from one queue, or finds that it must be asked again.
-func (c *claim) one(ask pawl.QueueAsk) error {
-	before := c.got.Jobs
-	return c.s.pipelined(c.ctx, func(p *pipeline) { c.queue(p, nil, ask, before) })
+func (c *claim) one(st *settlement, ask pawl.QueueAsk) error {
+	var t *taking
+	err := c.s.pipelined(c.ctx, func(p *pipeline) {
+		t = c.taking(ask)
+		c.queue(p, st, t)
+	})
+	if err == nil && !t.placed && len(t.found) < t.n {
+		// Rows have moved, as by VACUUM FULL.
+		err = c.s.pipelined(c.ctx, func(p *pipeline) {
+			t.found = nil
+			c.readFresh(p, t, c.s.q.findFresh)
+		})
+	}
+	if err == nil {
+		c.take(t)
+	}
+	return err
 }
 
-func (c *claim) asks(places []int) (asks []pawl.QueueAsk) {
+// first settles, and finds which of several queues have something to claim.
+func (c *claim) first(st *settlement) (asks []pawl.QueueAsk, err error) {
+	var places []int
+	err = c.s.pipelined(c.ctx, func(p *pipeline) {
+		c.lock(p)
+		st.first(p)
+		c.peek(p, &places)
+		c.nextDue(p)
+	})
 	for _, i := range places {
 		asks = append(asks, c.spec.Queues[i])
 	}
-	return asks
+	return asks, err
 }
 
 // lock lets no claim with the same token run at the same time.
@@ -134,28 +144,50 @@ func (c *claim) names() []string {
 // promoteStep bounds a transaction that promotes.
 const promoteStep = pawl.MaxStep
 
-// queue claims from one queue, besides what earlier transactions have claimed.
-// The jobs are read after the commit: a client that is slow to take them does not
-// hold up the claims of others.
-func (c *claim) queue(p *pipeline, st *settlement, ask pawl.QueueAsk, before []*pawl.Job) {
-	q, mark, room := c.s.q, rand.Int64(), c.spec.Max-len(before)
-	placed := c.again || c.s.lanes.has(ask.Queue) // others may have noted none since
+// taking is what one transaction takes from one queue.
+type taking struct {
+	ask    pawl.QueueAsk
+	room   int     // how much more the call may claim, of whatever queue
+	mark   int64   // by which the claim is found again
+	placed bool    // both lanes are asked
+	by     claimed // the claim of the fresh ones
+	n      int     // how many of these there are
+	found  []*record
+}
+
+func (c *claim) taking(ask pawl.QueueAsk) *taking {
+	return &taking{
+		ask: ask, room: c.spec.Max - len(c.got.Jobs), mark: rand.Int64(),
+		placed: c.again || c.s.lanes.has(ask.Queue), // others may have noted none since
+		by:     claimed{worker: c.spec.Worker, lease: microseconds(c.spec.Lease)},
+	}
+}
+
+// queue claims from one queue. The jobs are read after the commit: a client that
+// is slow to take them does not hold up the claims of others.
+func (c *claim) queue(p *pipeline, st *settlement, t *taking) {
+	q := c.s.q
 	p.begin(q)
 	c.lock(p)
 	if st != nil {
 		st.first(p)
 	}
-	if placed {
-		c.promote(p, ask.Queue)
+	if t.placed {
+		c.promote(p, t.ask.Queue)
 	}
-	p.exec(q.lock, c.s.claimHash(ask.Queue))
-	if placed {
-		c.claimBoth(p, ask, room, mark)
+	p.exec(q.lock, c.s.claimHash(t.ask.Queue))
+	if t.placed {
+		c.claimBoth(p, t)
 	} else {
-		c.claimFresh(p, ask, room, mark)
+		c.claimFresh(p, t)
 	}
 	p.commit(q)
-	c.read(p, ask.Queue, mark, placed, before)
+	if t.placed {
+		c.readFresh(p, t, q.findFresh)
+		c.readPlaced(p, t)
+	} else {
+		c.readFresh(p, t, q.readFresh)
+	}
 }
 
 // promote makes Ready what is due, and ends what has expired.
@@ -168,63 +200,52 @@ func (c *claim) promote(p *pipeline, queue string) {
 }
 
 // claimBoth claims from both lanes of a queue.
-func (c *claim) claimBoth(p *pipeline, ask pawl.QueueAsk, room int, mark int64) {
+func (c *claim) claimBoth(p *pipeline, t *taking) {
 	p.each(func(row scanner) error {
 		var us int64
 		var stale, placed bool
-		err := row.Scan(&us, &stale, &placed)
-		c.stale = c.stale || stale
-		c.got.NextDue = untilMicros(us)
-		c.s.lanes.note(ask.Queue, c.again || placed)
+		err := row.Scan(&us, &stale, &placed, &t.by.fence, &t.by.claimedAt)
+		c.note(t, us, stale, c.again || placed)
 		return err
-	}, c.s.q.claim, c.claimArgs(ask, room, mark)...)
+	}, c.s.q.claim, c.claimArgs(t)...)
 }
 
-// claimArgs are those of a statement that claims: room is how much more the call
-// may claim, of whatever queue.
-func (c *claim) claimArgs(ask pawl.QueueAsk, room int, mark int64) []any {
-	return []any{c.s.clock(), ask.Queue, min(ask.Max, room), c.spec.Token, c.spec.Worker, microseconds(c.spec.Lease), c.names(), mark, room}
+// note keeps what a claim says besides its jobs.
+func (c *claim) note(t *taking, dueMicros int64, stale, placed bool) {
+	c.stale = c.stale || stale
+	c.got.NextDue = untilMicros(dueMicros)
+	c.s.lanes.note(t.ask.Queue, placed)
 }
 
-// read reads what was claimed from a queue.
-func (c *claim) read(p *pipeline, queue string, mark int64, placed bool, before []*pawl.Job) {
-	var found []*record
-	p.rows(func(rows pgx.Rows) error {
-		found = nil
-		err := scanAll(rows, func(row scanner) error {
-			r := &record{queue: queue}
-			found = append(found, r)
-			return r.scanFresh(row, c.spec.Worker)
-		})
-		if err == nil && !placed {
-			c.take(found, before)
-		}
-		return err
-	}, c.s.q.claimedFresh, mark)
-	if !placed {
-		return
-	}
-	p.rows(func(rows pgx.Rows) error {
-		err := scanAll(rows, func(row scanner) error {
-			r := new(record)
-			found = append(found, r)
-			return r.scan(row, &r.payload, &r.counts.Extends)
-		})
-		if err == nil {
-			c.take(found, before)
-		}
-		return err
-	}, c.s.q.claimedPlaced, mark)
+// claimArgs are those of a statement that claims.
+func (c *claim) claimArgs(t *taking) []any {
+	return []any{c.s.clock(), t.ask.Queue, min(t.ask.Max, t.room), c.spec.Token, c.spec.Worker, t.by.lease, c.names(), t.mark, t.room}
 }
 
-// take adds the records of one queue to what is got.
-func (c *claim) take(found []*record, before []*pawl.Job) {
-	slices.SortFunc(found, inClaimOrder)
-	c.got.Jobs = slices.Clip(before)
-	for _, r := range found {
+func (c *claim) readFresh(p *pipeline, t *taking, sql string) {
+	p.each(func(row scanner) error {
+		r := &record{queue: t.ask.Queue}
+		t.found = append(t.found, r)
+		return r.scanFresh(row, &t.by)
+	}, sql, t.mark)
+}
+
+func (c *claim) readPlaced(p *pipeline, t *taking) {
+	p.each(func(row scanner) error {
+		r := new(record)
+		t.found = append(t.found, r)
+		return r.scan(row, &r.payload, &r.tid, &r.counts.Extends)
+	}, c.s.q.claimedPlaced, t.mark)
+}
+
+// take adds what was found to what is got.
+func (c *claim) take(t *taking) {
+	slices.SortFunc(t.found, inClaimOrder)
+	c.got.Jobs = slices.Grow(c.got.Jobs, len(t.found))
+	for _, r := range t.found {
 		c.got.Jobs = append(c.got.Jobs, r.job())
 	}
-	c.s.batches.add(found)
+	c.s.batches.add(t.found)
 }
 
 func inClaimOrder(a, b *record) int {
@@ -253,13 +274,15 @@ func untilMicros(us int64) time.Duration {
 // running, after that claim, if it is still under way, has come to its end.
 func (c *claim) claimedBefore() (found bool, err error) {
 	var ids []pawl.ID
+	var fences []int64
 	err = c.s.pipelined(c.ctx, func(p *pipeline) {
-		ids = nil
+		ids, fences = nil, nil
 		c.lock(p)
 		p.each(func(row scanner) error {
 			var id pawl.ID
-			err := row.Scan((*[16]byte)(&id))
-			ids = append(ids, id)
+			var fence int64
+			err := row.Scan((*[16]byte)(&id), &fence)
+			ids, fences = append(ids, id), append(fences, fence)
 			return err
 		}, c.s.q.claimedBy, c.names(), c.spec.Token)
 	})
@@ -271,8 +294,9 @@ func (c *claim) claimedBefore() (found bool, err error) {
 		return false, err
 	}
 	for _, ask := range c.spec.Queues {
-		for _, j := range jobs {
-			if j != nil && j.State == pawl.Running && j.Queue == ask.Queue {
+		for i, j := range jobs {
+			// It may have been claimed by another since.
+			if j != nil && j.Fence == fences[i] && j.Queue == ask.Queue {
 				c.got.Jobs = append(c.got.Jobs, j)
 			}
 		}

@@ -1,10 +1,6 @@
 package postgres
 
-import (
-	"sync"
-
-	"github.com/pawlq/pawl"
-)
+import "sync"
 
 // lanes remembers which queues have shown jobs of the placed lane that can be
 // claimed. The statement that claims from both lanes costs more than twice that of
@@ -62,20 +58,19 @@ func claimFreshSQL() string {
 	r AS (INSERT INTO public.pawl_claim (fence, token, mark, queue, worker, claimed_at, lease, until, lo, hi, seqs, xids, tids, ids)
 		SELECT nextval('public.pawl_fence'), $4::bigint, $8::bigint, $2::text, $5::text, t.now, $6::bigint, t.now + z.lease,
 			z.lo, z.hi, z.seqs, z.xids, z.tids, '{}'
-		FROM t, z WHERE z.n > 0)
-	SELECT CASE WHEN z.n < $9::bigint THEN ` + nextDueSQL + ` ELSE 0 END, ` + staleHead("z.n") + `, a.placed FROM a, h, z`
+		FROM t, z WHERE z.n > 0 RETURNING fence)
+	SELECT CASE WHEN z.n < $9::bigint THEN ` + nextDueSQL + ` ELSE 0 END, ` + staleHead("z.n") + `, a.placed,
+		coalesce((SELECT fence FROM r), 0), t.now, z.n FROM t, a, h, z`
 }
 
 // claimFresh claims from a queue if only its fresh lane has something. The jobs
 // are read after the commit, see claimBoth.
-func (c *claim) claimFresh(p *pipeline, ask pawl.QueueAsk, room int, mark int64) {
+func (c *claim) claimFresh(p *pipeline, t *taking) {
 	p.each(func(row scanner) error {
 		var us int64
 		var stale bool
-		err := row.Scan(&us, &stale, &c.again)
-		c.stale = c.stale || stale
-		c.got.NextDue = untilMicros(us)
-		c.s.lanes.note(ask.Queue, c.again)
+		err := row.Scan(&us, &stale, &c.again, &t.by.fence, &t.by.claimedAt, &t.n)
+		c.note(t, us, stale, c.again)
 		return err
-	}, c.s.q.claimFresh, c.claimArgs(ask, room, mark)...)
+	}, c.s.q.claimFresh, c.claimArgs(t)...)
 }

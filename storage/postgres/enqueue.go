@@ -18,6 +18,7 @@ type enqueue struct {
 	ctx      context.Context
 	run      runner
 	foreign  bool // in a caller's transaction
+	single   bool // each statement is a transaction
 	reqs     []*pawl.Request
 	receipts []pawl.Receipt
 	plain    bool // no keys, no limits, no ID twice
@@ -45,6 +46,12 @@ func (e *enqueue) all() error {
 	roomy, err := e.countWaiting()
 	if err != nil {
 		return err
+	}
+	if !e.foreign {
+		// From here on nothing waits long with the lock of a limit in its hand.
+		if err := e.run.exec(e.ctx, setLockTimeout, lockPatience.String()); err != nil {
+			return err
+		}
 	}
 	if roomy && !e.twice {
 		return e.bulk()
@@ -93,12 +100,16 @@ func (e *enqueue) sort(rest []int) (open []int) {
 
 // insert returns the places of the requests that could not be stored.
 func (e *enqueue) insert(reqs []*pawl.Request) (rest []int, err error) {
+	sql, args := e.s.q.insert, requestArgs(e.s.clock(), reqs)
+	if e.single {
+		sql, args = e.s.q.insertShortly, append(args, lockPatience.String())
+	}
 	err = e.run.each(e.ctx, func(row scanner) error {
 		var ord int
 		err := row.Scan(&ord)
 		rest = append(rest, ord-1)
 		return err
-	}, e.s.q.insert, requestArgs(e.s.clock(), reqs)...)
+	}, sql, args...)
 	return rest, err
 }
 
@@ -277,22 +288,27 @@ func (e *enqueue) makeRoom(r *pawl.Request) error {
 		return err
 	}
 	n, err := e.number(e.s.q.drop, e.s.clock(), id)
+	if err == nil && n == 0 {
+		err = errAgain // others have locked it
+	}
 	e.waiting[r.Queue] -= n
 	return err
 }
 
-// oldest finds the job to drop, and locks it. A fresh one may be claimed at any
-// time without the lock of the queue. A caller's transaction, which may hold the
-// lock for long, does with a placed one of the same priority.
+// oldest finds the job to drop. A fresh one may be claimed at any time without
+// the lock of the queue, which only that needs. A caller's transaction, which may
+// hold the lock for long, does with a placed one of the same priority.
 func (e *enqueue) oldest(queue string) (id string, err error) {
 	least, err := e.candidate(e.s.q.leastUrgent, queue)
 	if err != nil || least.id != "" && (least.priority > 0 || least.priority == 0 && e.foreign) {
 		return least.id, err
 	}
-	if err := e.run.exec(e.ctx, e.s.q.lock, e.s.claimHash(queue)); err != nil {
-		return "", err
-	}
 	fresh, err := e.candidate(e.s.q.oldestFresh, queue)
+	if err == nil && fresh.id != "" {
+		if err = e.run.exec(e.ctx, e.s.q.lock, e.s.claimHash(queue)); err == nil {
+			fresh, err = e.candidate(e.s.q.oldestFresh, queue)
+		}
+	}
 	if err != nil {
 		return "", err
 	}

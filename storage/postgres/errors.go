@@ -24,6 +24,8 @@ const (
 	codeAborted       = "25P02" // the transaction has failed before
 	codeSerialization = "40001"
 	codeDeadlock      = "40P01"
+	codeLocked        = "55P03" // lock_timeout
+	codeNoSetting     = "42704" // see statements.pinCommitted
 	codeNoRight       = "42501"
 	codeNoSchema      = "3F000"
 	codeNoTable       = "42P01"
@@ -70,7 +72,8 @@ var errAgain = errors.New("pawl/postgres: another call was faster")
 
 // retry runs f again while it fails for a conflict with another transaction, or
 // because the server had ended an idle connection before f came to use it. f
-// is one whole transaction, never more: what was committed is not undone.
+// is one whole transaction, and at most one after it that only reads: what was
+// committed is not undone, nor done again.
 func retry(ctx context.Context, f func() error) error {
 	for try := 1; ; try++ {
 		err := f()

@@ -94,8 +94,8 @@ func claimSQL() string {
 			attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END
 		FROM t, e, m WHERE j.ctid = m.tid)
 	SELECT CASE WHEN (SELECT count(*) FROM m) < $9::bigint THEN ` + nextDueSQL + ` ELSE 0 END,
-		` + staleHead("(SELECT n FROM b)") + `, EXISTS (SELECT 1 FROM p)
-	FROM h`
+		` + staleHead("(SELECT n FROM b)") + `, EXISTS (SELECT 1 FROM p), coalesce((SELECT fence FROM e), 0), t.now
+	FROM t, h`
 }
 
 // newlyPending adds to pend what is open and passed by the head, as it moves from
@@ -155,25 +155,27 @@ func (q *statements) fresh(o *Options) {
 	q.claim = named(claimSQL(), o)
 	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled
 	q.claimFresh = named(claimFreshSQL(), o)
-	const columns = `seq, id, kind, run_at, created_at, lease, timeout, retention, max_attempts, max_rescues, meta, payload`
-	// pawl_claim_mark, then by ctid or else pawl_job_fresh
-	q.claimedFresh = named(`SELECT j.seq, j.id, j.kind, j.run_at, j.created_at, coalesce(j.lease, 0), coalesce(j.timeout, 0), j.retention,
-			j.max_attempts, j.max_rescues, coalesce(j.meta::text, ''), j.payload, c.fence, c.claimed_at, c.lease
-		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.tids, c.xids, c.seqs) AS u(tid, xid, seq) CROSS JOIN LATERAL (
-			SELECT * FROM (SELECT `+columns+` FROM public.pawl_job WHERE ctid = u.tid AND seq = u.seq AND state = 0
-				UNION ALL `+freshOf(columns)+`) x LIMIT 1) j`, o)
+	const columns = `j.tid, j.seq, j.id, j.kind, j.run_at, j.created_at, coalesce(j.lease, 0), coalesce(j.timeout, 0), j.retention,
+		j.max_attempts, j.max_rescues, coalesce(j.meta::text, ''), j.payload`
+	// pawl_claim_mark, then by ctid
+	q.readFresh = named(`SELECT `+columns+`
+		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.tids, c.seqs) AS u(tid, seq) CROSS JOIN LATERAL (
+			SELECT ctid AS tid, * FROM public.pawl_job WHERE ctid = u.tid AND seq = u.seq AND state = 0 LIMIT 1) j`, o)
+	// pawl_claim_mark, pawl_job_fresh
+	q.findFresh = named(`SELECT `+columns+`
+		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq) CROSS JOIN LATERAL `+freshOf("ctid AS tid, *")+` j`, o)
 	// pawl_claim_mark, pawl_job_pkey, pawl_lease_pkey
-	q.claimedPlaced = named(`SELECT `+recordColumns+`, j.payload,
+	q.claimedPlaced = named(`SELECT `+recordColumns+`, j.payload, j.tid,
 			coalesce((SELECT l.extends FROM public.pawl_lease l WHERE l.seq = j.seq), 0)
 		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.ids) AS u(id)
-		CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = u.id LIMIT 1) j
+		CROSS JOIN LATERAL (SELECT ctid AS tid, * FROM public.pawl_job WHERE id = u.id LIMIT 1) j
 		WHERE j.state = 3 AND j.fence = c.fence`, o)
 	// pawl_job_running, pawl_claim_queue, pawl_job_fresh
-	q.claimedBy = named(`SELECT id FROM (
-		SELECT j.id, j.priority, j.run_at, j.seq FROM public.pawl_job j
+	q.claimedBy = named(`SELECT id, fence FROM (
+		SELECT j.id, j.fence, j.priority, j.run_at, j.seq FROM public.pawl_job j
 		WHERE j.state = 3 AND j.queue = ANY ($1::text[]) AND j.token = $2::bigint
 		UNION ALL
-		SELECT j.id, 0, j.run_at, u.seq FROM public.pawl_claim c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq)
+		SELECT j.id, c.fence, 0, j.run_at, u.seq FROM public.pawl_claim c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq)
 		CROSS JOIN LATERAL `+freshOf("id, run_at")+` j
 		WHERE c.queue = ANY ($1::text[]) AND c.claimed_at > 0 AND c.token = $2::bigint) x
 	ORDER BY priority, run_at, seq`, o)

@@ -3,10 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawlq/pawl"
 )
@@ -21,9 +20,13 @@ const (
 	// slowFlight is when an insert no longer counts: what holds it up should not
 	// hold up others.
 	slowFlight = 100 * time.Millisecond
-	// lockPatience is how long a shared insert waits for a row of another
-	// transaction before it is split.
+	// lockPatience is how long an enqueue waits for another transaction before it
+	// gives its connection back, and a shared one is split. Then it pauses, up
+	// to maxLockPause, and tries again.
 	lockPatience = 25 * time.Millisecond
+	maxLockPause = 250 * time.Millisecond
+	// flightTimeout bounds a shared insert, for which nobody may wait any more.
+	flightTimeout = 30 * time.Second
 	// drainTimeout bounds how long Close waits for calls that are under way.
 	drainTimeout = 10 * time.Second
 )
@@ -44,11 +47,25 @@ func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 	return s.group.plain.enqueue(ctx, reqs)
 }
 
-// enqueueAlone stores the requests of one call. A single one that is new takes
-// one statement.
+// enqueueAlone stores the requests of one call. Where it meets a lock that
+// another transaction keeps, it waits for that without a connection.
 func (s *Store) enqueueAlone(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	for wait := lockPatience; ; wait = min(2*wait, maxLockPause) {
+		receipts, err := s.tryEnqueue(ctx, reqs)
+		if code(err) != codeLocked {
+			return receipts, err
+		}
+		sleep(ctx, wait/2+rand.N(wait))
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// tryEnqueue is enqueueAlone that fails with codeLocked. A single request that is
+// new takes one statement.
+func (s *Store) tryEnqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 	e := s.newEnqueue(ctx, reqs)
-	e.run = native{q: s.pool}
 	var rest []int
 	var err error
 	whole := !e.plain && (len(reqs) > 1 || reqs[0].MaxDepth > 0)
@@ -71,6 +88,8 @@ func (s *Store) enqueueAlone(ctx context.Context, reqs []*pawl.Request) ([]pawl.
 // first stores, in a transaction of its own, all requests whose IDs and keys are
 // free, and returns the places of those that are to be looked at.
 func (e *enqueue) first() (rest []int, err error) {
+	e.run, e.single = native{q: e.s.pool}, true
+	defer func() { e.single = false }()
 	err = retry(e.ctx, func() (err error) {
 		rest, err = e.insert(e.reqs)
 		return err
@@ -112,8 +131,9 @@ func (l *lane) store(batch []*single) {
 		l.storeOne(batch[0])
 		return
 	}
-	e := l.s.newEnqueue(l.s.group.ctx, requests(batch))
-	e.run = impatient{l.s.pool}
+	ctx, cancel := context.WithTimeout(l.s.group.ctx, flightTimeout)
+	defer cancel()
+	e := l.s.newEnqueue(ctx, requests(batch))
 	rest, err := e.first()
 	if err != nil {
 		l.failed(batch, err, l.store)
@@ -138,7 +158,8 @@ func (l *lane) storeHeld(batch []*single) {
 		l.apart(batch)
 		return
 	}
-	ctx := l.s.group.ctx
+	ctx, cancel := context.WithTimeout(l.s.group.ctx, flightTimeout)
+	defer cancel()
 	e := l.s.newEnqueue(ctx, requests(batch))
 	err := l.s.inTx(ctx, func(run runner) error {
 		e.run = run
@@ -227,17 +248,3 @@ func refused(err error) bool {
 }
 
 const setLockTimeout = `SELECT set_config('lock_timeout', $1, true)`
-
-// impatient is a runner of single statements that do not wait for locks.
-type impatient struct{ pool *pgxpool.Pool }
-
-func (r impatient) exec(ctx context.Context, sql string, args ...any) error {
-	return r.each(ctx, func(scanner) error { return nil }, sql, args...)
-}
-
-func (r impatient) each(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
-	p := new(pipeline)
-	p.exec(setLockTimeout, lockPatience.String())
-	p.each(f, sql, args...)
-	return r.pool.SendBatch(ctx, &p.batch).Close()
-}

@@ -24,13 +24,8 @@ func fresh(t testing.TB, o postgres.Options) *postgres.Store {
 // beside opens another Store on the same tables, with a pool of its own.
 func beside(t testing.TB, s *postgres.Store, o postgres.Options) *postgres.Store {
 	t.Helper()
-	pool, err := pgxpool.NewWithConfig(t.Context(), s.Pool().Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(pool.Close)
 	o.Schema = s.Schema()
-	return open(t, pool, &o)
+	return open(t, openWith(t, s.Pool().Config()), &o)
 }
 
 func request(r pawl.Request) *pawl.Request { return storagetest.Complete(r) }
@@ -119,10 +114,16 @@ func awaitEvent(t testing.TB, events <-chan pawl.Event, match func(pawl.Event) b
 // withConfig opens another Store on the same tables, with a pool like config.
 func withConfig(t testing.TB, s *postgres.Store, config *pgxpool.Config) *postgres.Store {
 	t.Helper()
+	return open(t, openWith(t, config), &postgres.Options{Schema: s.Schema(), PollOnly: true})
+}
+
+// openWith opens a pool.
+func openWith(t testing.TB, config *pgxpool.Config) *pgxpool.Pool {
+	t.Helper()
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return open(t, pool, &postgres.Options{Schema: s.Schema(), PollOnly: true})
+	return pool
 }

@@ -252,5 +252,11 @@ func connect(ctx context.Context, from *pgxpool.Pool) (*pgx.Conn, error) {
 			return nil, err
 		}
 	}
-	return pgx.ConnectConfig(ctx, config)
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err == nil && pool.AfterConnect != nil {
+		if err = pool.AfterConnect(ctx, conn); err != nil {
+			_ = conn.Close(ctx) // its error is of no use
+		}
+	}
+	return conn, err
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ const (
 	maxFacts = 4096
 	// echoTime is how long after a NOTIFY of its own a process expects to hear it.
 	echoTime = time.Second
+	// maxEchoes is how many it expects before it forgets old ones.
+	maxEchoes = 256
 	// keptEvents is how many rows of pawl_event are kept for others to read.
 	keptEvents = 10_000
 )
@@ -236,6 +239,9 @@ func (n *notifier) expect(pid uint32, channels []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	now := time.Now()
+	if len(n.echoes) >= maxEchoes { // nobody listens here, or connections have gone
+		maps.DeleteFunc(n.echoes, func(_ sender, at time.Time) bool { return now.Sub(at) >= echoTime })
+	}
 	for _, c := range channels {
 		n.echoes[sender{pid, c}] = now
 	}

@@ -47,10 +47,10 @@ func TestMovedRows(t *testing.T) {
 	found := make(map[pawl.ID]bool)
 	err = s.read(t.Context(), func(row scanner) error {
 		r := new(record)
-		err := r.scanFresh(row, "w")
+		err := r.scanFresh(row, &claimed{fence: 1, worker: "w"})
 		found[r.id] = r.state == pawl.Running
 		return err
-	}, s.q.claimedFresh, mark)
+	}, s.q.findFresh, mark)
 	if err != nil {
 		t.Fatal(err)
 	}

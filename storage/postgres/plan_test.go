@@ -18,16 +18,17 @@ import (
 // indexes are what each statement must use. Statements that are not named here
 // have a table without an index to speak of, or none.
 var indexes = map[string][]string{
-	"holder": {"job_key"}, "releaseKey": {"job_pkey"}, "replace": {"job_pkey"}, "exists": {"job_pkey"},
+	"holder": {"job_key"}, "tryHolder": {"job_key"}, "releaseKey": {"job_pkey"}, "replace": {"job_pkey"}, "exists": {"job_pkey"},
 	"waiting": {"head_pkey", "job_fresh", "job_ready", "job_scheduled"}, "oldestFresh": {"head_pkey", "job_fresh"}, "leastUrgent": {"job_ready"}, "nextScheduled": {"job_scheduled"},
 	"drop": {"job_pkey"}, "promote": {"job_scheduled"}, "expire": {"job_expiry"}, "claim": {"head_pkey", "job_fresh", "job_ready", "job_scheduled"},
-	"claimFresh":   {"head_pkey", "job_fresh", "job_ready", "job_scheduled"},
-	"claimedFresh": {"claim_mark", "job_fresh"}, "claimedPlaced": {"claim_mark", "job_pkey", "lease_pkey"},
+	"claimFresh": {"head_pkey", "job_fresh", "job_ready", "job_scheduled"},
+	"readFresh":  {"claim_mark"}, "findFresh": {"claim_mark", "job_fresh"}, "claimedPlaced": {"claim_mark", "job_pkey", "lease_pkey"},
 	"claimedBy": {"job_running", "claim_queue", "job_fresh"}, "nextDue": {"job_scheduled"},
 	"claimable": {"head_pkey", "job_fresh", "job_ready", "job_scheduled"}, "dropClaims": {"claim_pkey"},
 	"expiredFresh": {"claim_until", "job_fresh", "lease_pkey", "job_pkey"}, "tidyClaims": {"claim_until", "job_fresh", "lease_pkey"},
-	"ack": {"job_pkey"}, "settle": {"job_pkey", "claim_pkey"}, "settleTx": {"job_pkey", "claim_pkey"}, "extend": {"job_pkey", "claim_pkey"},
-	"byID": {"job_pkey", "lease_pkey", "claim_queue"}, "lockByID": {"job_pkey", "lease_pkey", "claim_queue"},
+	"settle": {"job_pkey", "claim_pkey"}, "settleTx": {"job_pkey", "claim_pkey"}, "extend": {"job_pkey", "claim_pkey"},
+	"rowsByID": {"job_pkey", "lease_pkey", "claim_queue"},
+	"byID":     {"job_pkey", "lease_pkey", "claim_queue"}, "lockByID": {"job_pkey", "lease_pkey", "claim_queue"},
 	"tryLockByID": {"job_pkey", "lease_pkey", "claim_queue"},
 	"save":        {"job_pkey"}, "remove": {"job_pkey"}, "forgetLeases": {"lease_pkey"}, "forgetProgress": {"lease_pkey"},
 	"forgetProgressOf": {"job_pkey", "lease_pkey"}, "promoteAll": {"job_due"}, "endLeases": {"lease_until", "job_pkey"},
@@ -49,7 +50,7 @@ var indexes = map[string][]string{
 }
 
 // noPlan are statements that touch no table of jobs.
-var noPlan = map[string]bool{"system": true, "knownSystem": true, "noteSystem": true, "freeze": true, "noClaims": true, "noHeads": true,
+var noPlan = map[string]bool{"waitShort": true, "pinCommitted": true, "waitLong": true, "system": true, "knownSystem": true, "noteSystem": true, "freeze": true, "noClaims": true, "noHeads": true,
 	"thawReady": true, "thawClaimed": true, "begin": true, "commit": true, "locks": true, "tryLock": true, "pin": true, "lock": true, "notify": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
 
 // scanned finds a scan of a whole table of jobs, by way of an index or not, that

@@ -36,7 +36,7 @@
 //
 // Calls of Enqueue with one request each share inserts when more than two are
 // under way, see Options.BatchJobs. One whose ID or unique key an open
-// transaction holds delays no other.
+// transaction holds delays no other, and holds no connection while it waits.
 //
 // # Open transactions
 //
@@ -47,9 +47,10 @@
 //
 // The contract of [pawl.Storage] is complete. It is tested with each change on
 // PostgreSQL 15, through crashes of the server, cut commits and PgBouncer too, and
-// was run by hand on 13, 14, 16, 17 and 18. Throughput is not yet tuned where a
-// transaction or a backup holds a snapshot for long: the rows that jobs leave
-// behind can't be vacuumed then, and claims have more of them to pass over.
+// was run by hand on 13, 14, 16, 17 and 18. While a transaction or a backup holds a
+// snapshot, the rows that jobs leave behind can't be vacuumed: new jobs of priority
+// 0 are still claimed fast, all others have the more to pass over the longer it
+// lasts.
 //
 // A claim first promotes all scheduled jobs of its queue that are due, 1,000 in
 // a transaction. If very many become due at once, the first claims take as long
@@ -61,6 +62,7 @@ import (
 	"log/slog"
 	"regexp"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -160,6 +162,8 @@ type Store struct {
 
 	batches batches
 	lanes   lanes
+	// explicit is whether transactions must say that they are READ COMMITTED.
+	explicit atomic.Bool
 
 	closing sync.Once
 }
@@ -219,6 +223,9 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
 // Schema returns the name of the schema that the tables are in.
 func (s *Store) Schema() string { return s.o.Schema }
+
+// Prefix returns what the names of the tables begin with.
+func (s *Store) Prefix() string { return s.o.Prefix }
 
 // Close ends the Store: watchers return, and later calls fail with
 // [pawl.ErrClosed]. It waits up to 10 s for calls of Enqueue with one request

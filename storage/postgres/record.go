@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -38,8 +40,9 @@ type record struct {
 	progress                     string
 	progressAt                   int64
 
-	fresh bool   // it is in the fresh lane, by its row
-	xid   string // of the transaction that enqueued it; only of a fresh one that is listed
+	tid   pgtype.TID // of a job that is being claimed: where its row is
+	fresh bool       // it is in the fresh lane, by its row
+	xid   string     // of the transaction that enqueued it; only of a fresh one that is listed
 
 	failure    *pawl.Failure // to be stored by save
 	newPayload bool          // payload is to be stored by save
@@ -107,12 +110,11 @@ func (r *record) derive(c *claimed) {
 	r.startedAt, r.claimedAt, r.leaseUntil = c.claimedAt, c.claimedAt, c.claimedAt+cmp.Or(r.lease, c.lease)
 }
 
-// scanFresh reads a row of claimedFresh.
-func (r *record) scanFresh(row scanner, worker string) error {
-	c := claimed{worker: worker}
-	err := row.Scan(&r.seq, (*[16]byte)(&r.id), &r.kind, &r.runAt, &r.createdAt, &r.lease, &r.timeout, &r.retention,
-		&r.maxAttempts, &r.maxRescues, &r.meta, &r.payload, &c.fence, &c.claimedAt, &c.lease)
-	r.derive(&c)
+// scanFresh reads a row of readFresh or foundFresh, which c has claimed.
+func (r *record) scanFresh(row scanner, c *claimed) error {
+	err := row.Scan(&r.tid, &r.seq, (*[16]byte)(&r.id), &r.kind, &r.runAt, &r.createdAt, &r.lease, &r.timeout, &r.retention,
+		&r.maxAttempts, &r.maxRescues, &r.meta, &r.payload)
+	r.derive(c)
 	return err
 }
 

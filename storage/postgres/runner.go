@@ -164,7 +164,14 @@ func (s *Store) inTx(ctx context.Context, f func(run runner) error) error {
 }
 
 // pipeline is a transaction whose statements go out in one piece.
-type pipeline struct{ batch pgx.Batch }
+type pipeline struct {
+	batch pgx.Batch
+	// explicit is whether it needs a BEGIN to be READ COMMITTED.
+	explicit bool
+	// locked, if not nil, is set when a lock was waited for in vain: what is
+	// built then does without.
+	locked *bool
+}
 
 // exec adds a statement.
 func (p *pipeline) exec(sql string, args ...any) { p.batch.Queue(sql, args...) }
@@ -182,11 +189,16 @@ func (p *pipeline) rows(f func(pgx.Rows) error, sql string, args ...any) {
 // begin begins an explicit transaction, commit ends it: what follows is another
 // one.
 func (p *pipeline) begin(q *statements) {
-	p.batch.QueuedQueries = slices.Insert(p.batch.QueuedQueries, 0, &pgx.QueuedQuery{SQL: q.begin})
+	if !p.explicit {
+		p.batch.QueuedQueries = slices.Insert(p.batch.QueuedQueries, 0, &pgx.QueuedQuery{SQL: q.begin})
+	}
 }
 
 func (p *pipeline) commit(q *statements) {
 	p.exec(q.commit)
+	if p.explicit {
+		p.exec(q.begin)
+	}
 	p.exec(q.pin)
 }
 
@@ -195,15 +207,30 @@ func (p *pipeline) commit(q *statements) {
 // by forgetting what it has read.
 func (s *Store) pipelined(ctx context.Context, build func(p *pipeline)) error {
 	return retry(ctx, func() error {
-		p := new(pipeline)
-		p.exec(s.q.pin)
+		p := &pipeline{explicit: s.explicit.Load()}
+		if p.explicit {
+			p.exec(s.q.begin)
+		}
+		p.exec(s.q.pinCommitted)
 		build(p)
-		return s.pool.SendBatch(ctx, &p.batch).Close()
+		if p.explicit {
+			p.exec(s.q.commit)
+		}
+		err := s.pool.SendBatch(ctx, &p.batch).Close()
+		switch c := code(err); {
+		case c == codeLocked && p.locked != nil && !*p.locked:
+			*p.locked = true
+			return errAgain
+		case c == codeNoSetting && !p.explicit:
+			s.explicit.Store(true)
+			return errAgain
+		}
+		return err
 	})
 }
 
-// read runs one statement that only reads. It is not repeated, since nothing
-// that only reads has conflicts.
+// read runs one statement that only reads. What can make it run again comes
+// before the first row.
 func (s *Store) read(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
 	return s.pipelined(ctx, func(p *pipeline) { p.each(f, sql, args...) })
 }

@@ -12,6 +12,7 @@ import (
 type changes struct {
 	s          *Store
 	run        runner
+	waits      bool // for rows that others have locked
 	saved      []*record
 	removed    []string // IDs
 	gone       []int64  // seqs, of whose leases nothing shall stay
@@ -34,14 +35,14 @@ func (c *changes) remove(r *record) {
 }
 
 // records reads jobs by ID, in order of the IDs, without those that are
-// missing or, with tryLockByID, locked. now is the storage's time.
+// missing or, with tryLockByID, locked, and without payloads and results.
 func (s *Store) records(ctx context.Context, run runner, sql string, ids []string) (found []*record, err error) {
 	err = run.each(ctx, func(row scanner) error {
 		r := new(record)
 		found = append(found, r)
 		var ord int
 		var c claimed
-		err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &ord, &r.payload, &r.result)...)
+		err := r.scan(row, append(append(r.leaseFields(), c.fields()...), &ord)...)
 		r.derive(&c)
 		return err
 	}, sql, ids)

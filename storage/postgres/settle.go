@@ -32,6 +32,7 @@ type settlement struct {
 	rounds [][]int
 	events events
 	over   []int64 // claims of which nothing is left, whose rows can go
+	locked bool    // the statements for acks have met a lock
 }
 
 func (s *Store) newSettlement(outcomes []pawl.Outcome) *settlement {
@@ -65,8 +66,8 @@ func (st *settlement) first(p *pipeline) {
 	if len(st.over) > 0 {
 		p.exec(st.s.q.dropClaims, st.over)
 	}
-	a, others := st.split(st.rounds[0])
-	st.addAcks(p, a)
+	gone, kept, others := st.split(st.rounds[0])
+	st.addAcks(p, gone, kept)
 	st.add(p, others)
 }
 
@@ -98,11 +99,7 @@ func (st *settlement) rest(ctx context.Context) error {
 			}
 		}
 	}
-	for i := range st.outcomes {
-		if st.status[i] == 0 {
-			st.s.batches.settled(st.outcomes[i].Ref)
-		}
-	}
+	st.note()
 	st.s.publish(&st.events)
 	if locked := st.with(st.all(), statusLocked); len(locked) > 0 {
 		busy := new(pawl.BusyError)
@@ -112,6 +109,17 @@ func (st *settlement) rest(ctx context.Context) error {
 		return busy
 	}
 	return nil
+}
+
+// note lets the Store forget what is settled.
+func (st *settlement) note() {
+	st.s.batches.mu.Lock()
+	defer st.s.batches.mu.Unlock()
+	for i := range st.outcomes {
+		if st.status[i] == 0 {
+			st.s.batches.settled(st.outcomes[i].Ref)
+		}
+	}
 }
 
 func (st *settlement) again(ctx context.Context, places []int) error {
@@ -148,6 +156,9 @@ func (st *settlement) inTx(ctx context.Context, run runner) error {
 			for _, i := range round { // gone or moved while it was waited for
 				st.status[i] = 0
 			}
+		}
+		if len(round) > 0 {
+			return errAgain
 		}
 	}
 	return nil
@@ -186,7 +197,7 @@ func (st *settlement) lost() (refs []pawl.Ref) {
 }
 
 func (st *settlement) isLost(i int) bool {
-	return st.status[i] == statusLost || st.status[i] == statusMissing && !st.outcomes[i].Repeat
+	return st.status[i] == statusLost || st.status[i] == statusUnseen || st.status[i] == statusMissing && !st.outcomes[i].Repeat
 }
 
 // againInCall reports whether the same outcome earlier in the call was success:

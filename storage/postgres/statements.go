@@ -7,23 +7,25 @@ import "strings"
 //
 // In all of them $1 is the test clock, or NULL for the server's time.
 type statements struct {
-	pin, lock string
+	pin, pinCommitted, lock string
 
 	notify, beginEvents, addEvents, dropEvents, lastEvent, eventsAfter, xid, ended string
 
-	insert, replace, exists, holder, releaseKey, forgetProgressOf string
-	waiting, leastUrgent, nextScheduled, drop                     string
+	insert, insertShortly, replace, exists, holder, tryHolder, releaseKey, forgetProgressOf string
+	waiting, leastUrgent, nextScheduled, drop                                               string
 
 	promote, expire, claim, claimFresh, claimedBy, nextDue, claimable                  string
-	begin, commit, claimedFresh, claimedPlaced, dropClaims                             string
+	begin, commit, readFresh, findFresh, claimedPlaced, dropClaims                     string
 	system, knownSystem, noteSystem, freeze, thawClaimed, thawReady, noClaims, noHeads string
 	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks               string
 
-	ack, settle, settleTx, extend string
+	waitShort, waitLong, ackGone, ackKept string
+
+	settle, settleTx, extend string
 
 	tryLock, suspects, unstrand, dropHead string
 
-	byID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
+	byID, rowsByID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
 
 	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge  string
 	buriedQueues, oldBuried, excessBuried, now, nextOfAll, nextOldestBuried string
@@ -38,17 +40,20 @@ const withNow = `WITH t AS MATERIALIZED (
 	SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now)`
 
 func newStatements(o *Options) *statements {
-	q := &statements{
-		// Plans must not depend on what the planner last heard of the tables: a
-		// scan of the whole table that was right while it was empty, or looked
-		// so under an old snapshot, would be kept for long after.
-		pin: `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
+	// Plans must not depend on what the planner last heard of the tables: a
+	// scan of the whole table that was right while it was empty, or looked
+	// so under an old snapshot, would be kept for long after.
+	const pin = `SELECT set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 			set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
-			set_config('jit', 'off', true)`,
-		lock:  `SELECT pg_advisory_xact_lock($1::bigint)`,
-		locks: `SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`,
-		// Whatever the default is: each statement must see what was committed
-		// before it.
+			set_config('jit', 'off', true)`
+	q := &statements{
+		pin: pin,
+		// Fails with codeNoSetting where the default is another level: each
+		// statement must see what was committed before it.
+		pinCommitted: pin + `, CASE current_setting('transaction_isolation') WHEN 'read committed' THEN ''
+			ELSE current_setting('pawl.isolation') END`,
+		lock:   `SELECT pg_advisory_xact_lock($1::bigint)`,
+		locks:  `SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`,
 		begin:  `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
 		commit: `COMMIT`,
 	}
@@ -58,6 +63,7 @@ func newStatements(o *Options) *statements {
 	q.fresh(o)
 	q.thaws(o)
 	q.strands(o)
+	q.acks(o)
 	q.settles(o)
 	q.records(o)
 	q.sweeps(o)
@@ -66,7 +72,15 @@ func newStatements(o *Options) *statements {
 }
 
 // newRows are requests as rows, which $2 to $19 hold column by column.
-const newRows = withNow + `, i AS MATERIALIZED (
+const newRows = withNow + newRowsOf
+
+// withNowShortly is withNow for a statement that is a transaction of its own and
+// waits no longer than $20 for a lock.
+const withNowShortly = `WITH t AS MATERIALIZED (
+	SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
+		set_config('lock_timeout', $20::text, true))`
+
+const newRowsOf = `, i AS MATERIALIZED (
 		SELECT i.id, i.queue, i.kind, i.priority, i.run_at + CASE WHEN i.delay > 0 THEN t.now + i.delay ELSE 0 END AS run_at,
 			i.start_before, i.lease, i.timeout, i.retention, i.max_attempts, i.max_rescues, i.ukey, i.umode, i.uwindow,
 			i.meta, i.payload, i.placed, i.ord
@@ -86,10 +100,11 @@ func (q *statements) enqueues(o *Options) {
 		CASE WHEN i.ukey <> '' THEN true END, nullif(i.meta, '')::json, i.payload,
 		CASE WHEN i.run_at <= t.now AND ` + isFresh + ` THEN pg_current_xact_id() END`
 	// Returns the places of the requests that were not stored.
-	q.insert = named(newRows+`,
-	stored AS (INSERT INTO public.pawl_job (`+columns+`) SELECT `+values+` FROM t, i ORDER BY i.ord
+	const insert = `,
+	stored AS (INSERT INTO public.pawl_job (` + columns + `) SELECT ` + values + ` FROM t, i ORDER BY i.ord
 		ON CONFLICT DO NOTHING RETURNING id)
-	SELECT i.ord FROM i WHERE i.id NOT IN (SELECT id FROM stored) ORDER BY i.ord`, o)
+	SELECT i.ord FROM i WHERE i.id NOT IN (SELECT id FROM stored) ORDER BY i.ord`
+	q.insert, q.insertShortly = named(newRows+insert, o), named(withNowShortly+newRowsOf+insert, o)
 	// pawl_job_pkey
 	q.replace = named(newRows+`
 	UPDATE public.pawl_job j SET kind = i.kind, state = CASE WHEN i.run_at > t.now THEN 1 ELSE 2 END, priority = i.priority,
@@ -106,6 +121,8 @@ func (q *statements) enqueues(o *Options) {
 	q.holder = named(withNow+`
 	SELECT j.id::text, j.state::int, (j.state >= 4 AND j.finished_at + coalesce(j.uwindow, 0) <= t.now)::int
 	FROM t, public.pawl_job j WHERE j.queue = $2::text AND j.ukey = $3::text AND j.held FOR NO KEY UPDATE OF j`, o)
+	q.tryHolder = named(`SELECT 1 FROM public.pawl_job WHERE queue = $1::text AND ukey = $2::text AND held
+		AND id NOT IN (SELECT id FROM public.pawl_job WHERE queue = $1::text AND ukey = $2::text AND held FOR NO KEY UPDATE SKIP LOCKED)`, o)
 	q.releaseKey = named(`UPDATE public.pawl_job SET held = NULL WHERE id = $1::text::uuid`, o)
 	// pawl_job_fresh, pawl_job_ready, pawl_job_scheduled; up to $2 of each
 	q.waiting = named(`WITH `+headOf("$1::text")+`
@@ -141,7 +158,7 @@ func (q *statements) claims(o *Options) {
 	q.expire = named(endWaiting("expired", `state <= 2 AND start_before IS NOT NULL AND start_before <= (SELECT now FROM t)
 		ORDER BY start_before LIMIT $2::bigint FOR UPDATE SKIP LOCKED`), o)
 	// pawl_job_pkey
-	q.drop = named(endWaiting("dropped", `id = $2::text::uuid AND state <= 2`), o)
+	q.drop = named(endWaiting("dropped", `id = $2::text::uuid AND state <= 2 LIMIT 1 FOR UPDATE SKIP LOCKED`), o)
 	// pawl_job_scheduled for each queue
 	q.nextDue = named(withNow+`
 	SELECT `+strings.ReplaceAll(nextDueSQL, "$7", "$2"), o)
@@ -181,7 +198,6 @@ const (
 
 func (q *statements) settles(o *Options) {
 	// pawl_job_pkey
-	q.ack = named(ackSQL, o)
 	q.settle = named(settleSQL("SKIP LOCKED"), o)
 	q.settleTx = named(settleSQL(""), o)
 	const current = `(j.state = 3 AND j.fence = i.fence OR j.state = 0 AND (i.fence, j.seq) IN (SELECT fence, seq FROM k))`
@@ -266,16 +282,17 @@ func addFailure(failure string) string {
 const withLease = `LEFT JOIN LATERAL (SELECT * FROM public.pawl_lease WHERE seq = j.seq LIMIT 1) l ON true`
 
 func (q *statements) records(o *Options) {
-	byID := func(lock string) string {
+	byID := func(lock, more string) string {
 		return named(`WITH j AS MATERIALIZED (
 			SELECT i.ord, j.* FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
 			CROSS JOIN LATERAL (SELECT * FROM public.pawl_job WHERE id = i.id LIMIT 1 `+lock+`) j),
 		cl AS MATERIALIZED (SELECT c.* FROM (SELECT DISTINCT queue FROM j WHERE state = 0) x
 			CROSS JOIN LATERAL (SELECT * FROM public.pawl_claim WHERE queue = x.queue AND claimed_at > 0 AND hi > 0 ORDER BY claimed_at OFFSET 0) c)
-		SELECT `+recordColumns+`, `+leaseColumns+`, `+claimColumns+`, j.ord, j.payload, j.result
+		SELECT `+recordColumns+`, `+leaseColumns+`, `+claimColumns+`, j.ord`+more+`
 		FROM j `+withLease+` `+withClaim, o)
 	}
-	q.byID, q.lockByID, q.tryLockByID = byID(""), byID("FOR UPDATE"), byID("FOR UPDATE SKIP LOCKED")
+	q.byID = byID("", ", j.payload, j.result")
+	q.rowsByID, q.lockByID, q.tryLockByID = byID("", ""), byID("FOR UPDATE", ""), byID("FOR UPDATE SKIP LOCKED", "")
 	// pawl_job_pkey
 	q.save = named(`UPDATE public.pawl_job j SET state = i.state, xid = NULL, fence = nullif(i.fence, 0),
 			worker = nullif(i.worker, ''), claimed_at = nullif(i.claimed_at, 0), started_at = nullif(i.started_at, 0), kind = i.kind, priority = i.priority,
@@ -356,12 +373,14 @@ func (q *statements) sweeps(o *Options) {
 		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
 			AND finished_at <= (SELECT now FROM t) - $3::bigint AND NOT (`+inWindow+`)
 		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
-	q.excessBuried = named(withNow+`
+	// Which are too many is counted from the newest: others may sweep too.
+	q.excessBuried = named(withNow+`, x AS MATERIALIZED (
+		SELECT finished_at, id FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
+		ORDER BY finished_at DESC, id DESC OFFSET $3::bigint LIMIT 1)
 	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM (
-			SELECT ctid, held, finished_at, uwindow FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
-			ORDER BY finished_at, id LIMIT $3::bigint FOR UPDATE SKIP LOCKED) o
-		WHERE NOT (`+inWindow+`) LIMIT $4::bigint)) RETURNING seq`, o)
+		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
+			AND (finished_at, id) <= (SELECT finished_at, id FROM x) AND NOT (`+inWindow+`)
+		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
 	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
 	q.nextOfAll = named(withNow+`
 	SELECT coalesce(least(

@@ -39,26 +39,38 @@ func (w *sweep) full(n int) {
 }
 
 func (w *sweep) promote() error {
+	var queues []string
 	err := w.s.pipelined(w.ctx, func(p *pipeline) {
-		w.swept.Promoted = 0
+		queues = nil
 		p.each(func(row scanner) error {
 			var queue string
 			err := row.Scan(&queue)
-			w.events.due(queue, 0)
-			w.swept.Promoted++
+			queues = append(queues, queue)
 			return err
 		}, w.s.q.promoteAll, w.s.clock(), w.spec.Limit)
 	})
-	w.full(w.swept.Promoted)
-	return err
+	if err != nil {
+		return err
+	}
+	for _, queue := range queues {
+		w.events.due(queue, 0)
+	}
+	w.swept.Promoted = len(queues)
+	w.full(len(queues))
+	return nil
 }
 
 func (w *sweep) expire() error {
+	n := 0
 	err := w.s.pipelined(w.ctx, func(p *pipeline) {
-		p.each(func(row scanner) error { return row.Scan(&w.swept.Expired) }, w.s.q.expire, w.s.clock(), w.spec.Limit)
+		p.each(func(row scanner) error { return row.Scan(&n) }, w.s.q.expire, w.s.clock(), w.spec.Limit)
 	})
-	w.full(w.swept.Expired)
-	return err
+	if err != nil {
+		return err
+	}
+	w.swept.Expired = n
+	w.full(n)
+	return nil
 }
 
 // endLeases forgets what heartbeats left of claims that are over.
@@ -99,7 +111,7 @@ func (w *sweep) rescue() error {
 		if err != nil {
 			return err
 		}
-		found, err := w.s.records(w.ctx, run, w.s.q.byID, ids)
+		found, err := w.s.records(w.ctx, run, w.s.q.rowsByID, ids)
 		if err != nil {
 			return err
 		}
@@ -249,7 +261,10 @@ func (w *sweep) deleteBy(sql string, args ...any) (n int, err error) {
 		}
 		return run.exec(w.ctx, w.s.q.forgetLeases, seqs)
 	})
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // purgeBuried deletes buried jobs that are too old or too many.
@@ -277,12 +292,12 @@ func (w *sweep) purgeBuried() error {
 			break
 		}
 		n, err := w.purgeQueue(queue, counts[queue], left)
+		w.swept.Purged += n
 		if err != nil {
 			return err
 		}
 		left -= n
 	}
-	w.swept.Purged += w.spec.Limit - left
 	w.full(w.spec.Limit - left)
 	return nil
 }
@@ -294,8 +309,8 @@ func (w *sweep) purgeQueue(queue string, count, limit int) (n int, err error) {
 			return n, err
 		}
 	}
-	if excess := count - n - w.spec.MaxBuried; w.spec.MaxBuried > 0 && excess > 0 && n < limit {
-		more, err := w.deleteBy(w.s.q.excessBuried, w.s.clock(), queue, excess, limit-n)
+	if w.spec.MaxBuried > 0 && count-n > w.spec.MaxBuried && n < limit {
+		more, err := w.deleteBy(w.s.q.excessBuried, w.s.clock(), queue, w.spec.MaxBuried, limit-n)
 		return n + more, err
 	}
 	return n, nil

@@ -24,8 +24,10 @@ import (
 // every later call of the writer. A caller that rolls back to a savepoint of its
 // own goes on with a new writer. Nothing is retried.
 //
-// Settle waits for other open transactions that hold the job. A limit of depth
-// does not count what is not committed yet.
+// Settle waits for other open transactions that hold the job, Enqueue for those
+// that hold the same ID or unique key. A limit of depth does not count what is not
+// committed yet; where [pawl.DropOldest] drops a new job of priority 0, no job of
+// that queue is claimed until the transaction ends.
 //
 // The writer is for one goroutine at a time, as its transaction is.
 func (s *Store) Tx(tx pgx.Tx) pawl.Writer {

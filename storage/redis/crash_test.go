@@ -158,6 +158,13 @@ func TestMemoryFull(t *testing.T) {
 		}
 		stored = append(stored, q.ID)
 	}
+	// Whoever starts now can help.
+	s = open(t, c, nil)
+	for _, paused := range []bool{true, false} {
+		if err := s.Configure(t.Context(), "default", pawl.QueueSettings{Paused: &paused}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if jobs, err := s.Get(t.Context(), "default", refused.ID); err != nil || jobs[0] != nil {
 		t.Fatalf("a refused job is there: %v, %v", jobs[0], err)
 	}

@@ -14,7 +14,6 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 		return nil, err
 	}
 	var places []int
-	s.touch(ctx, tags)
 	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
 		reply, err := s.run(ctx, s.scripts.extend, s.keys(some), []byte(*s.renewals(some, renewals)))
 		if err != nil {
@@ -29,6 +28,7 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 		}
 	}
 	slices.Sort(places)
+	s.touch(ctx, current(tags, places))
 	var refs []pawl.Ref
 	for _, place := range places {
 		if place >= 0 && place < len(renewals) {
@@ -36,6 +36,16 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 		}
 	}
 	return refs, nil
+}
+
+// current lists the tags of the claims that are not lost.
+func current(tags []tag, lost []int) (all []tag) {
+	for i, t := range tags {
+		if _, gone := slices.BinarySearch(lost, i); !gone {
+			all = append(all, t)
+		}
+	}
+	return all
 }
 
 func (s *Store) renewals(some []section, renewals []pawl.Renewal) *message {

@@ -1,0 +1,82 @@
+package redis
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The register is one key, on one node of a cluster, that has the tag of each queue that
+// holds something; sweeps and counts of all queues go by it. The first job of a queue
+// enters it, and its keys have a mark that it is there. A failover, a loss of power or an
+// eviction can take the entry and leave the mark, so each Store also enters the tags that
+// it works on when it first meets them, and then again and again.
+
+// registerEvery is how long a Store takes for granted that a tag is in the register.
+const registerEvery = time.Minute
+
+// touched is when the Store has last entered each tag.
+type touched struct {
+	mu sync.Mutex
+	at map[tag]time.Time
+}
+
+// due returns those of the tags that should be entered at t.
+func (d *touched) due(t time.Time, tags []tag) (due []tag) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at == nil {
+		d.at = make(map[tag]time.Time)
+	}
+	for _, one := range tags {
+		if at, ok := d.at[one]; !ok || t.Before(at) || t.Sub(at) >= registerEvery {
+			d.at[one] = t
+			due = append(due, one)
+		}
+	}
+	return due
+}
+
+// touch enters tags that hold something, unless that was done of late. A failure does not
+// matter to the call that did its work before: a later one tries again.
+func (s *Store) touch(ctx context.Context, tags []tag) {
+	if due := s.touched.due(s.time(), tags); len(due) > 0 {
+		_ = s.enterTags(ctx, "HSETNX", due...) // see above
+	}
+}
+
+// register enters a tag in the register. The random value keeps those who find
+// the queue empty from taking it out again.
+func (s *Store) register(ctx context.Context, t tag) error { return s.enterTags(ctx, "HSET", t) }
+
+func (s *Store) enterTags(ctx context.Context, command string, tags ...tag) error {
+	pairs := make([]string, 0, 2*len(tags))
+	for _, t := range tags {
+		pairs = append(pairs, string(t), strconv.FormatUint(rand.Uint64(), 36))
+	}
+	return s.enter(ctx, command, s.names.register, pairs...)
+}
+
+// enter sets fields of a hash, also while the server's memory is full: who is new must
+// be able to make room.
+func (s *Store) enter(ctx context.Context, command, key string, pairs ...string) error {
+	args := []any{command}
+	for _, p := range pairs {
+		args = append(args, p)
+	}
+	_, err := s.run(ctx, s.scripts.enter, []string{key}, args...)
+	return err
+}
+
+// registered lists the queues of the register by name.
+func (s *Store) registered(ctx context.Context) ([]string, error) {
+	queues, err := s.client.HKeys(ctx, s.names.register).Result()
+	for i, name := range queues {
+		queues[i] = tag(name).queue()
+	}
+	slices.Sort(queues)
+	return slices.Compact(queues), err
+}

@@ -33,6 +33,7 @@ type Cell struct {
 
 	Sys   System
 	Place *Place
+	lost  bool  // it hangs: nothing of it may be touched
 	next  int64 // number of the next job
 }
 

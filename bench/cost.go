@@ -40,18 +40,18 @@ func (c *Cell) spent(ctx context.Context) (spent cost, err error) {
 	return spent, err
 }
 
-// per are the metrics of a cost over n jobs.
-func (before cost) per(n int64, after cost) []Metric {
+// per are the metrics of a cost over n jobs. Those of a drain have no prefix.
+func (before cost) per(n int64, after cost, prefix string) []Metric {
 	if n == 0 {
 		return nil
 	}
 	per := func(x float64) float64 { return x / float64(n) }
 	metrics := []Metric{
-		{"cpu-per-job", per(float64((after.cpu - before.cpu).Nanoseconds()) / 1e3), "µs", true},
-		{"allocs-per-job", per(float64(after.mallocs - before.mallocs)), "allocs", true},
+		{prefix + "cpu-per-job", per(float64((after.cpu - before.cpu).Nanoseconds()) / 1e3), "µs", true},
+		{prefix + "allocs-per-job", per(float64(after.mallocs - before.mallocs)), "allocs", true},
 	}
 	if after.wal > before.wal {
-		metrics = append(metrics, Metric{"wal-per-job", per(float64(after.wal - before.wal)), "B", true})
+		metrics = append(metrics, Metric{prefix + "wal-per-job", per(float64(after.wal - before.wal)), "B", true})
 	}
 	return metrics
 }

@@ -42,6 +42,7 @@ const (
 type options struct {
 	Settings
 	list bool
+	fits bool // the run ends within quickBudget
 	json string
 	profiles
 	postgres string
@@ -66,6 +67,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
+	o.fits = o.Quick && *pattern == "" && o.Limit == 0 && o.Reps == 0
 	o.fill()
 	if *pattern == "" {
 		return o, nil
@@ -106,12 +108,28 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	places := &Places{PostgresDSN: o.postgres}
-	r := &runner{places: places, progress: stderr, total: count(groups), began: time.Now()}
+	r := &runner{places: places, progress: stderr}
+	if o.fits {
+		r.budget = quickBudget
+	}
+	if o.json != "" {
+		r.save = func(results []*Result) error { return writeJSON(o.json, nil, results) }
+	}
 	results := r.runAll(ctx, groups)
-	env, envErr := environment(ctx, places)
+	env, envErr := environment(ctx, places, results)
+	env = append(env, settings(o, r.limit))
 	err = errors.Join(ctx.Err(), r.failed(), envErr, places.Close())
 	if o.json != "" {
-		err = errors.Join(err, writeJSON(o.json, results))
+		err = errors.Join(err, writeJSON(o.json, env, results))
 	}
-	return errors.Join(err, writeTable(stdout, o.Settings, env, results))
+	return errors.Join(err, writeTable(stdout, env, results))
+}
+
+// settings says how the cells were run, in words.
+func settings(o *options, shortest time.Duration) string {
+	said := fmt.Sprintf("cells of %v, %d repetitions in turn, %d jobs in a backlog, payloads of %d bytes", o.Limit, o.Reps, o.Jobs, o.Payload)
+	if shortest > 0 && shortest < o.Limit {
+		said += fmt.Sprintf("; cells were shortened, at last to %v, to end in time", shortest)
+	}
+	return said
 }

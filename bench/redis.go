@@ -73,6 +73,21 @@ func (s *redisServer) number(ctx context.Context, section, name string) (float64
 	return 0, fmt.Errorf("no %s in INFO", name)
 }
 
+// describeRedis says what the private servers are, of which each is like the others.
+func describeRedis(ctx context.Context) (string, error) {
+	s, err := startRedis()
+	if err != nil {
+		return "", err
+	}
+	info, err := s.admin.InfoMap(ctx, "server").Result()
+	if err != nil {
+		return "", errors.Join(err, s.stop())
+	}
+	settings, err := s.admin.ConfigGet(ctx, "append*").Result()
+	about := fmt.Sprintf("%s, appendonly %s, appendfsync %s", info["Server"]["redis_version"], settings["appendonly"], settings["appendfsync"])
+	return about, errors.Join(err, s.stop())
+}
+
 // onServer are systems on a server that tells what it costs.
 type onServer interface {
 	ServerCPU(ctx context.Context) (time.Duration, error)

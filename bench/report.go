@@ -15,14 +15,13 @@ import (
 )
 
 // writeTable writes what was measured, on what, and how.
-func writeTable(out io.Writer, s Settings, env []string, results []*Result) error {
+func writeTable(out io.Writer, env []string, results []*Result) error {
 	for _, line := range env {
 		if _, err := fmt.Fprintln(out, line); err != nil {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintf(out, "cells of %v, %d repetitions in turn, %d jobs in a backlog, payloads of %d bytes; ratios above 1: pawl is better\n\n",
-		s.Limit, s.Reps, s.Jobs, s.Payload); err != nil {
+	if _, err := fmt.Fprint(out, "ratios above 1: pawl is better\n\n"); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -87,12 +86,17 @@ func grouped(digits string) string {
 }
 
 // environment describes what the figures depend on.
-func environment(ctx context.Context, p *Places) ([]string, error) {
+func environment(ctx context.Context, p *Places, results []*Result) ([]string, error) {
 	lines := []string{fmt.Sprintf("%s, %s/%s, %d CPUs, %s", runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel())}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		lines = append(lines, "modules: "+strings.Join(modules(info), ", "))
 	}
 	servers, err := p.Versions(context.WithoutCancel(ctx))
+	if err == nil && slices.ContainsFunc(results, func(r *Result) bool { return r.Storage == "redis" && r.Reason == "" }) {
+		var about string
+		about, err = describeRedis(context.WithoutCancel(ctx))
+		servers["redis"] = about
+	}
 	var settings []string
 	for _, name := range slices.Sorted(maps.Keys(servers)) {
 		settings = append(settings, name+"="+servers[name])
@@ -106,7 +110,8 @@ func environment(ctx context.Context, p *Places) ([]string, error) {
 // modules are the systems and the drivers.
 func modules(info *debug.BuildInfo) (found []string) {
 	for _, m := range info.Deps {
-		for _, name := range []string{"riverqueue/river", "vgarvardt/gue/v5", "maragu.dev/goqite", "mikestefanello/backlite", "jackc/pgx/v5", "modernc.org/sqlite"} {
+		for _, name := range []string{"riverqueue/river", "vgarvardt/gue/v5", "hibiken/asynq", "maragu.dev/goqite", "mikestefanello/backlite",
+			"jackc/pgx/v5", "redis/go-redis/v9", "go-sql-driver/mysql", "modernc.org/sqlite"} {
 			if strings.HasSuffix(m.Path, name) {
 				found = append(found, m.Path+" "+m.Version)
 			}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"math"
-	"os"
 	"slices"
 )
 
@@ -20,9 +18,9 @@ type Result struct {
 	Min      float64 `json:"min"`
 	Max      float64 `json:"max"`
 	N        int     `json:"n"`
-	// RatioTo has, for pawl, the median ratio to each peer in the same
-	// repetition: above 1, pawl is better.
-	RatioTo map[string]float64 `json:"ratio_to,omitempty"`
+	// RatioTo has, for each figure of pawl, the median ratio to each peer in the
+	// same repetition: above 1, pawl is better.
+	RatioTo map[string]float64 `json:"ratio_to,omitzero"`
 	// Reason says why there is no figure.
 	Reason string `json:"reason,omitempty"`
 
@@ -153,13 +151,4 @@ func median(values []float64) float64 {
 		return sorted[n/2]
 	}
 	return (sorted[n/2-1] + sorted[n/2]) / 2
-}
-
-// writeJSON writes the results as an array.
-func writeJSON(path string, results []*Result) error {
-	data, err := json.MarshalIndent(results, "", "\t")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, append(data, '\n'), 0o644)
 }

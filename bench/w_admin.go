@@ -12,6 +12,7 @@ import (
 func cancelLatency() *Workload {
 	return &Workload{Name: "cancel", About: "from the cancel of a running job to the end of its handler's context", Storages: []string{"postgres", "sqlite", "memory"},
 		Works: true, OneRetention: true, Slots: []int{10}, Apart: true,
+		Takes: func(*Cell) time.Duration { return settleIn + time.Second },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			s, err := as[Canceler](c)
 			if err != nil {
@@ -29,7 +30,11 @@ func cancelLatency() *Workload {
 			}
 			pause(ctx, settleIn)
 			var times []time.Duration
-			for end := time.Now().Add(c.Limit); time.Now().Before(end) && err == nil && len(times) < maxCancels; {
+			most := maxCancels
+			if c.Quick {
+				most /= 10
+			}
+			for end := time.Now().Add(c.Limit); time.Now().Before(end) && err == nil && len(times) < most; {
 				var took time.Duration
 				took, err = c.cancelOne(ctx, s, started, ended)
 				times = append(times, took)
@@ -67,7 +72,8 @@ func (c *Cell) cancelOne(ctx context.Context, s Canceler, started <-chan struct{
 // tables vacuumed, beside how long they take in peace.
 func enqueuePurge() *Workload {
 	return &Workload{Name: "enqueue-purge", About: "p99 of single enqueues by 4 callers in peace, and beside purge and vacuum", Slow: true, Only: "pawl",
-		Grid: []Params{{Callers: 4, Beside: "purge"}},
+		Grid:  []Params{{Callers: 4, Beside: "purge"}},
+		Takes: func(c *Cell) time.Duration { return c.Limit + at(c.Finished, 20_000) },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			p, err := as[Purger](c)
 			if err != nil {

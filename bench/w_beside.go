@@ -13,6 +13,10 @@ import (
 func claimBeside() *Workload {
 	return &Workload{Name: "claim", About: "claims by 100, before and after the storage holds much else", Slow: true, Only: "pawl",
 		Grid: []Params{{Beside: "finished", Batch: claimBatch}, {Beside: "future", Batch: claimBatch}, {Beside: "paused", Batch: claimBatch}},
+		Takes: func(c *Cell) time.Duration {
+			n := map[string]int{"finished": c.Finished * 2, "future": c.Finished / 5, "paused": c.Finished / 20}
+			return c.filling(2*claimBatch*claimRounds + n[c.P.Beside])
+		},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			empty, err := c.claims(ctx)
 			if err != nil {
@@ -87,6 +91,7 @@ func (c *Cell) fillBeside(ctx context.Context) error {
 func foreignKinds() *Workload {
 	return &Workload{Name: "foreign-kind", About: "time until 100 jobs behind 100,000 of an unknown kind are done, at first and later",
 		Storages: []string{"postgres", "sqlite", "memory"}, Works: true, OneRetention: true, Slow: true, Slots: []int{100}, Grid: []Params{{Beside: "unknown kind"}},
+		Takes: func(c *Cell) time.Duration { return c.filling(c.Finished/10) + 5*time.Second },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			if c.C.Name != "pawl" && c.C.Name != "river" {
 				return nil, errCannot

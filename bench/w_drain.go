@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -10,13 +11,17 @@ import (
 // drain empties a backlog.
 func drain() *Workload {
 	return &Workload{Name: "drain", About: "workers empty a backlog, handlers do nothing", Works: true,
-		Run: func(ctx context.Context, c *Cell) ([]Metric, error) { return c.drain(ctx, "drain", c.Jobs) }}
+		Takes: func(c *Cell) time.Duration { return c.takesDrain() },
+		Run:   func(ctx context.Context, c *Cell) ([]Metric, error) { return c.drain(ctx, "drain", c.Jobs) }}
 }
 
 // drainFinished empties a backlog beside many finished jobs.
 func drainFinished() *Workload {
 	return &Workload{Name: "drain-1m-finished", About: "the same beside 1,000,000 finished jobs", Works: true, Slow: true, Keep: true,
 		Grid: []Params{{Beside: "finished"}},
+		Takes: func(c *Cell) time.Duration {
+			return at(c.Finished, 20_000)/time.Duration(c.Reps) + c.takesDrain() // filled once
+		},
 		Prepare: func(ctx context.Context, c *Cell) error {
 			f, err := as[Finisher](c)
 			if err != nil {
@@ -46,17 +51,29 @@ func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) 
 		return nil, err
 	}
 	after, err := c.spent(ctx)
-	metrics := append([]Metric{rate(name, done, took.Seconds())}, before.per(done, after)...)
+	prefix := strings.TrimPrefix(name+"-", "drain-") // none, or 1m-finished-
+	metrics := append([]Metric{rate(name, done, took.Seconds())}, before.per(done, after, prefix)...)
 	if b, ok := w.(Batcher); ok {
 		metrics = append(metrics, Metric{jobsPerClaim, b.JobsPerClaim(), "jobs", false})
 	}
 	return metrics, err
 }
 
-// backlog enqueues n jobs, in a quick run only as many as go into twice the
-// time of the cell, and says how many. A slow system has enough with fewer.
+func (c *Cell) takesDrain() time.Duration {
+	fill, drain := c.filling(c.Jobs), c.draining(c.Jobs)
+	if c.Quick {
+		fill = min(fill, c.filled())
+	}
+	return fill + min(drain, c.Limit)
+}
+
+// filled is how long a quick run fills a backlog.
+func (c *Cell) filled() time.Duration { return c.Limit }
+
+// backlog enqueues n jobs, in a quick run only as many as go into a time, and says
+// how many. A slow system has enough with fewer.
 func (c *Cell) backlog(ctx context.Context, n int) (filled int, err error) {
-	for end := time.Now().Add(2 * c.Limit); filled < n && (filled == 0 || !c.Quick || time.Now().Before(end)); {
+	for end := time.Now().Add(c.filled()); filled < n && (filled == 0 || !c.Quick || time.Now().Before(end)); {
 		step := min(n-filled, fillBatch)
 		if err := c.fill(ctx, step, nil); err != nil {
 			return filled, err

@@ -11,7 +11,7 @@ import (
 // enqueueWorkload has callers that enqueue one job each at a time.
 func enqueueWorkload(callers int) *Workload {
 	return &Workload{Name: fmt.Sprintf("enqueue-%d", callers), About: "callers enqueue one job at a time, nobody works",
-		Grid: []Params{{Callers: callers}},
+		Grid: []Params{{Callers: callers}}, Slow: callers == 64,
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			n, took, err := c.callers(ctx, callers, c.Limit, func(ctx context.Context, j Job) error { return c.Sys.Enqueue(ctx, j) })
 			return []Metric{rate(c.W.Name, n, took.Seconds())}, err
@@ -46,7 +46,7 @@ const bulkBatch = 1000
 
 func bulk() *Workload {
 	return &Workload{Name: "bulk", About: "one caller enqueues many jobs in a call, nobody works",
-		Grid: []Params{{Callers: 1, Batch: bulkBatch}, {Callers: 1, Batch: 10 * bulkBatch, Slow: true}},
+		Grid: []Params{{Callers: 1, Batch: bulkBatch}, {Callers: 1, Batch: bulkBatch / 10, On: "redis"}, {Callers: 1, Batch: 10 * bulkBatch, Slow: true}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			before, err := c.size(ctx)
 			if err != nil {
@@ -78,7 +78,7 @@ func bulk() *Workload {
 func enqueueTx() *Workload {
 	return &Workload{Name: "enqueue-tx", About: "callers enqueue one job in a transaction that writes a row, workers idle",
 		Storages: []string{"postgres", "sqlite"}, Apart: true,
-		Grid: []Params{{Callers: 1}, {Callers: 16}, {Callers: 64}},
+		Grid: []Params{{Callers: 1, Slow: true}, {Callers: 16}, {Callers: 64, On: "postgres"}, {Callers: 64, On: "sqlite", Slow: true}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			tx, err := as[TxSystem](c)
 			if err != nil {

@@ -16,13 +16,14 @@ const perSecond = 50
 // call of the handler, in an idle system.
 func latency() *Workload {
 	return &Workload{Name: "latency", About: "50 jobs/s, from the enqueue's return to the handler's start; 10 slots", Works: true, OneRetention: true, Slots: []int{10}, Apart: true,
-		Run: func(ctx context.Context, c *Cell) ([]Metric, error) { return c.latency(ctx, c.Limit) }}
+		Takes: func(c *Cell) time.Duration { return c.Limit + settleIn },
+		Run:   func(ctx context.Context, c *Cell) ([]Metric, error) { return c.latency(ctx, c.Limit) }}
 }
 
 // latencyPolling is latency without wake-ups from the database.
 func latencyPolling() *Workload {
 	w := latency()
-	w.Name, w.About, w.Storages, w.Apart = "latency-poll-only", "the same without wake-ups, polls at their default", []string{"postgres"}, true
+	w.Name, w.About, w.Storages, w.Slow = "latency-poll-only", "the same without wake-ups, polls at their default", []string{"postgres"}, true
 	w.Grid = []Params{{Poll: true}}
 	return w
 }
@@ -75,8 +76,9 @@ func (c *Cell) paced(ctx context.Context, d time.Duration, perSecond int, f func
 // while, at half of the rate that the system has when it is driven.
 func latencyHeld() *Workload {
 	return &Workload{Name: "latency-held", About: "at half load, from the commit of transactions held open to the handler's start",
-		Storages: []string{"postgres"}, Works: true, OneRetention: true, Slots: []int{100}, Apart: true,
-		Grid: []Params{{Hold: "20ms", Callers: 8}, {Hold: "200ms", Callers: 8}, {Hold: "10s", Callers: 20, Slow: true}},
+		Storages: []string{"postgres"}, Works: true, OneRetention: true, Slots: []int{100}, Apart: true, Slow: true,
+		Takes: func(c *Cell) time.Duration { return min(c.Limit, 5*time.Second) + max(c.Limit, 10*time.Second) },
+		Grid:  []Params{{Hold: "20ms", Callers: 8}, {Hold: "200ms", Callers: 8}, {Hold: "10s", Callers: 20}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			hold, err := time.ParseDuration(c.P.Hold)
 			if err != nil {
@@ -204,12 +206,15 @@ func (l *starts) metrics(name string) []Metric {
 	return quantiles(name, all)
 }
 
-// quantiles are the metrics of times: name-p50 and name-p99.
+// quantiles are the metrics of times: name-p50 and name-p99. The least is 1 µs,
+// since 0 has no ratio to anything.
 func quantiles(name string, times []time.Duration) []Metric {
 	if len(times) == 0 {
 		return nil
 	}
 	slices.Sort(times)
-	at := func(q int) float64 { return float64(times[min(len(times)*q/100, len(times)-1)].Microseconds()) / 1e3 }
+	at := func(q int) float64 {
+		return float64(max(times[min(len(times)*q/100, len(times)-1)].Microseconds(), 1)) / 1e3
+	}
 	return []Metric{{name + "-p50", at(50), "ms", true}, {name + "-p99", at(99), "ms", true}}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 )
 
 // heldSnapshot is steady work while another session holds an old snapshot, so
@@ -12,7 +13,8 @@ import (
 func heldSnapshot() *Workload {
 	return &Workload{Name: "held-snapshot", About: "steady work under an open snapshot: its first and its last sixth, and after it",
 		Storages: []string{"postgres"}, Works: true, Slow: true,
-		Grid: []Params{{Callers: 1, Batch: steadyBatch}},
+		Grid:  []Params{{Callers: 1, Batch: steadyBatch}},
+		Takes: func(c *Cell) time.Duration { return c.Limit * 3 / 2 },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			release, err := c.Place.DB.HoldSnapshot(ctx)
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // steady enqueues and works at the same time, as fast as both go.
 func steady() *Workload {
-	return &Workload{Name: "steady", About: "one caller enqueues by 500 while workers work", Works: true,
+	return &Workload{Name: "steady", About: "one caller enqueues by 500 while workers work", Works: true, Long: true,
 		Grid: []Params{{Callers: 1, Batch: steadyBatch}},
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
 			before, err := c.spent(ctx)
@@ -27,7 +27,7 @@ func steady() *Workload {
 				return nil, err
 			}
 			after, err := c.spent(ctx)
-			return append([]Metric{{"steady", perSecond, "jobs/s", false}}, before.per(f.done.Load(), after)...), err
+			return append([]Metric{{"steady", perSecond, "jobs/s", false}}, before.per(f.done.Load(), after, "steady-")...), err
 		}}
 }
 

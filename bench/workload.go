@@ -1,12 +1,16 @@
 package main
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A Workload is what systems are put through.
 type Workload struct {
 	Name, About  string
 	Works        bool     // runs workers: slots and retention matter
 	Long         bool     // in a quick run pawl has 100 slots only
+	Single       bool     // in a quick run each system has one retention only
 	OneRetention bool     // retention plays no role: pawl keeps history
 	Slots        []int    // the only numbers of slots; none means those of each system
 	Storages     []string // none means all
@@ -16,6 +20,7 @@ type Workload struct {
 	Apart        bool     // enqueue and work as two processes would, where the storage allows
 	Grid         []Params // one group of cells each; none means one
 
+	Takes   func(c *Cell) time.Duration // about, without opening; nil: its limit
 	Prepare func(ctx context.Context, c *Cell) error
 	Run     func(ctx context.Context, c *Cell) ([]Metric, error)
 }
@@ -32,6 +37,7 @@ type Params struct {
 	Beside    string `json:"beside,omitempty"` // what else lies in the storage
 	Poll      bool   `json:"poll,omitempty"`   // without wake-ups
 	Slow      bool   `json:"-"`                // not part of a quick run
+	On        string `json:"-"`                // the only storage that has the group
 }
 
 // A Metric is one figure of one run.

@@ -95,7 +95,7 @@ func compareDecode[T any](t *testing.T, c JSON, data []byte) {
 // uses the same buffer.
 func TestJSONValuesAreTheirOwn(t *testing.T) {
 	var decoded []mixed
-	texts := []string{"first", "other", "third"}
+	texts := []string{"first", "other", strings.Repeat("large", 20_000), "third"}
 	for _, s := range texts {
 		var v mixed
 		if err := (JSON{}).Decode([]byte(`{"Text":"`+s+`","Raw":"`+s+`","Any":"`+s+`"}`), &v); err != nil {
@@ -105,7 +105,7 @@ func TestJSONValuesAreTheirOwn(t *testing.T) {
 	}
 	for i, s := range texts {
 		if v := decoded[i]; v.Text != s || string(v.Raw) != `"`+s+`"` || v.Any != s {
-			t.Errorf("decoded %q became %+v", s, v)
+			t.Errorf("decoded %.20q became %.200v", s, v)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestVersionOne(t *testing.T) {
 	if r := task.New(versionedOnce{"x"}); string(r.Payload) != `{"Name":"x"}` {
 		t.Errorf("got %s, want no mark before there is a version 2", r.Payload)
 	}
-	for _, s := range []rawOnce{"", "v", "v2", "v2 and more", "v0 x", "v12345678901234567890 x", "vx y"} {
+	for _, s := range []rawOnce{"", "v", "v2", "v2 and more", "v0 x", "v12345678901234567890 x", "vx y", "v1x y"} {
 		r := task.New(s)
 		if got, err := open[rawOnce](r.Payload); err != nil || got != s {
 			t.Errorf("%q became %q, then %q, %v", s, r.Payload, got, err)
@@ -152,10 +152,36 @@ func TestUpcastersMustFit(t *testing.T) {
 	}
 }
 
+// TestLastUpcasterFails: its error counts like that of others.
+func TestLastUpcasterFails(t *testing.T) {
+	if _, err := open[personV2]([]byte(`{"Name":"nameless"}`)); !errors.Is(err, errNameless) {
+		t.Errorf("got %v", err)
+	}
+}
+
 type versionedUnfit struct{ Func func() }
 
 func (versionedUnfit) Kind() string      { return "unfit" }
 func (versionedUnfit) Codec() task.Codec { return task.Versioned{} }
+
+// TestUpcasterToPointer: the last Upcaster may make a pointer, and args be one.
+func TestUpcasterToPointer(t *testing.T) {
+	if got, err := open[pointedTo]([]byte(`{"Name":"Ada"}`)); err != nil || got.Name != "Dr. Ada" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err := open[*pointedTo]([]byte(`{"Name":"Ada"}`)); err != nil || got.Name != "Dr. Ada" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+type pointedTo struct{ Name string }
+
+func (pointedTo) Kind() string { return "pointed-to" }
+func (pointedTo) Codec() task.Codec {
+	return task.Versioned{Upcasters: []task.Upcaster{
+		task.Upcast(func(old personV1) (*pointedTo, error) { return &pointedTo{"Dr. " + old.Name}, nil }),
+	}}
+}
 
 // TestNewerVersionWaits: a worker of an older program hands the job back, one of
 // the newer runs it.

@@ -6,6 +6,10 @@
 //	go run . -list           # what there is
 //	go run . -run '^drain/'  # a part
 //
+//	go run . compare OLD.json NEW.json      # what is worse beyond the noise
+//	go run . results FILE.json RESULTS.md   # the figures as a page
+//	go run . charts FILE.json FOLDER        # and as pictures
+//
 // It starts a private PostgreSQL server, unless -postgres gives an address.
 package main
 
@@ -18,6 +22,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -90,7 +95,23 @@ func (o *options) fill() {
 	}
 }
 
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
+// run measures, or does with files of figures what the first argument says.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return runCells(ctx, args, stdout, stderr)
+	}
+	switch command, files := args[0], args[1:]; {
+	case command == "compare" && len(files) == 2:
+		return compareFiles(stdout, files[0], files[1])
+	case command == "results" && len(files) == 2:
+		return writeResults(files[0], files[1])
+	case command == "charts" && len(files) == 2:
+		return writeCharts(files[0], files[1])
+	}
+	return errors.New("commands are: compare OLD.json NEW.json, results FILE.json RESULTS.md, charts FILE.json FOLDER; without one, see -help")
+}
+
+func runCells(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	o, err := parse(args, stderr)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ type group []*Cell
 func matrix(o *options) []group {
 	var groups []group
 	for _, w := range workloads() {
-		for _, storage := range []string{"postgres", "sqlite", "redis", "mysql", "memory"} {
+		for _, storage := range storages {
 			if len(w.Storages) > 0 && !slices.Contains(w.Storages, storage) {
 				continue
 			}

@@ -60,11 +60,7 @@ func row(r *Result) string {
 	if r.Reason != "" {
 		return head + "\t-\t" + strings.ReplaceAll(r.Reason, "\n", "; ")
 	}
-	var to []string
-	for _, peer := range slices.Sorted(maps.Keys(r.RatioTo)) {
-		to = append(to, fmt.Sprintf("%s %.2f", peer, r.RatioTo[peer]))
-	}
-	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s", head, number(r.Value), r.Unit, number(r.Min), number(r.Max), r.N, strings.Join(to, ", "))
+	return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%d\t%s", head, number(r.Value), r.Unit, number(r.Min), number(r.Max), r.N, said(r.RatioTo))
 }
 
 // number shows three digits that matter.

@@ -21,7 +21,7 @@ func (s *Store) change(ctx context.Context, c pawl.Change) ([]pawl.Changed, erro
 // asked lists the queues that a call is about: one, or all.
 func (s *Store) asked(ctx context.Context, queue string) ([]string, error) {
 	if queue != "" {
-		return []string{queue}, nil
+		return []string{queue}, checkQueue(queue)
 	}
 	return s.registered(ctx)
 }
@@ -113,6 +113,9 @@ func appendEdit(m *message, e *pawl.EditFields) {
 func (s *Store) configure(ctx context.Context, queue string, set pawl.QueueSettings) error {
 	if set.Paused == nil {
 		return nil
+	}
+	if err := checkQueue(queue); err != nil {
+		return err
 	}
 	for _, t := range s.shards.tags(queue) {
 		if err := s.register(ctx, t); err != nil {

@@ -28,6 +28,9 @@ func (s *Store) check(ctx context.Context, strict bool) error {
 	case *redis.Ring:
 		return fmt.Errorf("%w: a redis.Ring", pawl.ErrUnsupported)
 	case *redis.ClusterClient:
+		if c.Options().ReadOnly { // RouteByLatency and RouteRandomly set it too
+			return fmt.Errorf("%w: a redis.ClusterClient that reads from replicas", pawl.ErrUnsupported)
+		}
 		s.cluster = true
 		err = s.checkMasters(ctx, c, look)
 	default:

@@ -82,6 +82,13 @@ func TestUnusableServers(t *testing.T) {
 	if _, err := redis.New(t.Context(), ring, nil); !errors.Is(err, pawl.ErrUnsupported) {
 		t.Errorf("a ring: %v", err)
 	}
+	for _, o := range []client.ClusterOptions{{ReadOnly: true}, {RouteByLatency: true}, {RouteRandomly: true}} {
+		cluster := client.NewClusterClient(&o)
+		defer cluster.Close()
+		if _, err := redis.New(t.Context(), cluster, nil); !errors.Is(err, pawl.ErrUnsupported) {
+			t.Errorf("reads from replicas: %v", err)
+		}
+	}
 	server.Kill()
 	if _, err := redis.New(t.Context(), c, nil); err == nil {
 		t.Error("no server, no error")

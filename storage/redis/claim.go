@@ -55,6 +55,11 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 }
 
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (*cycle, error) {
+	for i := range spec.Queues {
+		if err := checkQueue(spec.Queues[i].Queue); err != nil {
+			return nil, err
+		}
+	}
 	c := &cycle{s: s, outcomes: outcomes, spec: spec}
 	parts, err := c.parts(ctx)
 	if err != nil {
@@ -63,6 +68,13 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 	defer c.finish(ctx)
 	if s.cluster {
 		return c, c.apart(ctx, parts)
+	}
+	if s.watch.name() != "" {
+		for i := range spec.Queues {
+			for _, t := range s.shards.tags(spec.Queues[i].Queue) {
+				s.rooms.enter(t, spec.Worker)
+			}
+		}
 	}
 	how := claimFresh
 	if spec.Repeat {

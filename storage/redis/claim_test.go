@@ -2,8 +2,11 @@ package redis_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	client "github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
@@ -48,5 +51,71 @@ func TestClaimPastMany(t *testing.T) {
 	again, err := s.Claim(t.Context(), spec)
 	if err != nil || len(again.Jobs) != 6 || again.Jobs[5].ID != got.Jobs[5].ID {
 		t.Fatalf("claimed %d jobs again: %v", len(again.Jobs), err)
+	}
+}
+
+// TestClockSetBack makes a job ready, sets the clock back before its time, as a failover to
+// a slower clock does, and changes it: it is in one place, and claimed once.
+func TestClockSetBack(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	change := func(verb pawl.ChangeVerb) func(s *redis.Store, q *pawl.Request) {
+		return func(s *redis.Store, q *pawl.Request) {
+			urgent := -5
+			got, err := s.Change(t.Context(), pawl.Change{
+				Verb: verb, Queue: "default", IDs: []pawl.ID{q.ID}, Edit: pawl.EditFields{Priority: &urgent},
+			})
+			if err != nil || got[0].Status != pawl.Done || got[0].Before != pawl.Ready {
+				t.Error(got, err)
+			}
+		}
+	}
+	for name, o := range map[string]struct {
+		do     func(s *redis.Store, q *pawl.Request)
+		claims int
+	}{
+		"reschedule": {change(pawl.Reschedule), 1},
+		"edit":       {change(pawl.Edit), 1},
+		"cancel":     {change(pawl.Cancel), 0},
+		"replace": {func(s *redis.Store, q *pawl.Request) {
+			again := request(pawl.Request{UniqueKey: q.UniqueKey, OnDuplicate: pawl.Replace})
+			if got := mustEnqueue(t, s, again); got[0].Status != pawl.Replaced {
+				t.Error(got)
+			}
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Clock: func() time.Time { return now }})
+			q := request(pawl.Request{Delay: time.Second, UniqueKey: "key"})
+			mustEnqueue(t, s, q)
+			now = now.Add(time.Second)
+			if got, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 10}); err != nil || got.Promoted != 1 {
+				t.Fatal(got, err)
+			}
+			now = now.Add(-10 * time.Millisecond)
+			o.do(s, q)
+			if jobs := mustClaim(t, s, 10); len(jobs) != o.claims {
+				t.Errorf("claimed %d jobs, want %d", len(jobs), o.claims)
+			}
+			if st, err := s.Count(t.Context(), "default"); err != nil || st[0].Ready+st[0].Scheduled > 0 {
+				t.Errorf("numbers %+v, %v", st, err)
+			}
+		})
+	}
+}
+
+// TestEnteredTwice claims a job once that is ready in two places, as nothing of the
+// package leaves it.
+func TestEnteredTwice(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	q := request(pawl.Request{})
+	mustEnqueue(t, s, q)
+	again := client.Z{Score: 5, Member: strings.Repeat("0", 13) + string(q.ID[:])}
+	if err := c.ZAdd(t.Context(), s.Prefix()+":{default}:w", again).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if jobs := mustClaim(t, s, 10); len(jobs) != 1 {
+		t.Errorf("claimed %d jobs", len(jobs))
 	}
 }

@@ -2,6 +2,8 @@ package redis
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -10,6 +12,11 @@ import (
 )
 
 func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	for _, q := range reqs {
+		if err := checkQueue(q.Queue); err != nil {
+			return nil, err
+		}
+	}
 	if s.group != nil && shares(reqs) {
 		return s.group.enqueue(ctx, reqs[0])
 	}
@@ -22,16 +29,49 @@ func (s *Store) enqueueTogether(ctx context.Context, reqs []*pawl.Request) ([]pa
 	if !s.cluster {
 		all = s.withRest(reqs, all)
 	}
-	for _, some := range calls(s, all) {
-		e := &enqueue{s: s, reqs: reqs, sections: some, known: make([]bool, len(some)), elsewhere: make([]int64, len(some))}
-		if err := e.measure(ctx); err != nil {
-			return nil, err
+	for i, some := range calls(s, all) {
+		err := s.enqueueSections(ctx, reqs, some, receipts)
+		if s.divided(ctx, err) {
+			err = s.enqueueAnew(ctx, reqs, some, receipts)
 		}
-		if err := e.run(ctx, receipts); err != nil {
+		if errors.Is(err, pawl.ErrFull) && i > 0 && slices.ContainsFunc(receipts, changes) {
+			err = fmt.Errorf("%v, after others of the call were stored", err) // ErrFull would say that nothing was
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
 	return receipts, nil
+}
+
+// changes reports whether a request has changed something.
+func changes(r pawl.Receipt) bool { return r.Status == pawl.Stored || r.Status == pawl.Replaced }
+
+// enqueueSections stores the requests of some sections in one step.
+func (s *Store) enqueueSections(ctx context.Context, reqs []*pawl.Request, some []section, receipts []pawl.Receipt) error {
+	e := &enqueue{s: s, reqs: reqs, sections: some, known: make([]bool, len(some)), elsewhere: make([]int64, len(some))}
+	if err := e.measure(ctx); err != nil {
+		return err
+	}
+	return e.run(ctx, receipts)
+}
+
+// enqueueAnew stores the requests of sections that were refused, since one of their
+// queues was divided, where they belong now.
+func (s *Store) enqueueAnew(ctx context.Context, reqs []*pawl.Request, refused []section, receipts []pawl.Receipt) error {
+	places := placesOf(refused)
+	these := make([]*pawl.Request, len(places))
+	for i, place := range places {
+		these[i] = reqs[place]
+	}
+	got, err := s.enqueueTogether(ctx, these)
+	if err != nil {
+		return err
+	}
+	for i, place := range places {
+		receipts[place] = got[i]
+	}
+	return nil
 }
 
 func (s *Store) home(req *pawl.Request) tag {

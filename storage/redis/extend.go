@@ -9,26 +9,10 @@ import (
 )
 
 func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
-	tags, err := s.refTags(ctx, len(renewals), func(i int) pawl.Ref { return renewals[i].Ref })
+	places, err := s.extendAll(ctx, renewals)
 	if err != nil {
 		return nil, err
 	}
-	var places []int
-	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
-		reply, err := s.run(ctx, s.scripts.extend, s.keys(some), []byte(*s.renewals(some, renewals)))
-		if err != nil {
-			return nil, err
-		}
-		lost, err := items(reply, 0)
-		if err != nil {
-			return nil, err
-		}
-		for _, place := range lost {
-			places = append(places, int(number(place)))
-		}
-	}
-	slices.Sort(places)
-	s.touch(ctx, current(tags, places))
 	var refs []pawl.Ref
 	for _, place := range places {
 		if place >= 0 && place < len(renewals) {
@@ -38,14 +22,56 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 	return refs, nil
 }
 
-// current lists the tags of the claims that are not lost.
-func current(tags []tag, lost []int) (all []tag) {
-	for i, t := range tags {
-		if _, gone := slices.BinarySearch(lost, i); !gone {
-			all = append(all, t)
-		}
+// extendAll returns the places of those that are lost, in order.
+func (s *Store) extendAll(ctx context.Context, renewals []pawl.Renewal) (lost []int, err error) {
+	tags, err := s.refTags(ctx, len(renewals), func(i int) pawl.Ref { return renewals[i].Ref })
+	if err != nil {
+		return nil, err
 	}
-	return all
+	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
+		places, err := s.extendSections(ctx, some, renewals)
+		if s.divided(ctx, err) {
+			places, err = s.extendAnew(ctx, some, renewals)
+		}
+		if err != nil {
+			return nil, err
+		}
+		lost = append(lost, places...)
+	}
+	slices.Sort(lost)
+	return lost, nil
+}
+
+// extendSections extends the claims of some sections in one step.
+func (s *Store) extendSections(ctx context.Context, some []section, renewals []pawl.Renewal) (lost []int, err error) {
+	reply, err := s.run(ctx, s.scripts.extend, s.keys(some), []byte(*s.renewals(some, renewals)))
+	if err != nil {
+		return nil, err
+	}
+	places, err := items(reply, 0)
+	for _, place := range places {
+		lost = append(lost, int(number(place)))
+	}
+	alive := slices.DeleteFunc(slices.Clone(some), func(sec section) bool {
+		return !slices.ContainsFunc(sec.places, func(place int) bool { return !slices.Contains(lost, place) })
+	})
+	s.touch(ctx, sectionTags(alive))
+	return lost, err
+}
+
+// extendAnew extends the claims of sections that were refused, since one of their queues
+// was divided, where they are now.
+func (s *Store) extendAnew(ctx context.Context, refused []section, renewals []pawl.Renewal) ([]int, error) {
+	places := placesOf(refused)
+	these := make([]pawl.Renewal, len(places))
+	for i, place := range places {
+		these[i] = renewals[place]
+	}
+	lost, err := s.extendAll(ctx, these)
+	for i, place := range lost {
+		lost[i] = places[place]
+	}
+	return lost, err
 }
 
 func (s *Store) renewals(some []section, renewals []pawl.Renewal) *message {

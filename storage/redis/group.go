@@ -10,9 +10,9 @@ import (
 
 // Limits of sharing calls.
 const (
-	maxGroup      = 500      // jobs in one shared call
-	maxGroupBytes = 1 << 20  // payload bytes in one shared call, about
-	maxShared     = 64 << 10 // payload bytes of a job that shares a call
+	defaultBatchJobs  = 500
+	defaultBatchBytes = 1 << 20
+	maxShared         = 64 << 10 // payload bytes of a job that shares a call
 	// maxFlights is how many shared calls of a lane are under way before others
 	// wait and share the next one. The first ones go at once.
 	maxFlights = 2
@@ -23,8 +23,21 @@ const (
 // that wait, so there is no goroutine that could be left.
 type group struct {
 	s     *Store
+	jobs  int // in one shared call
+	bytes int // of payload in one shared call, about
 	mu    sync.Mutex
 	lanes map[string]*lane // by tag on a cluster, else one
+}
+
+func newGroup(s *Store, jobs, bytes int) *group {
+	g := &group{s: s, jobs: jobs, bytes: bytes, lanes: make(map[string]*lane)}
+	if g.jobs <= 0 {
+		g.jobs = defaultBatchJobs
+	}
+	if g.bytes <= 0 {
+		g.bytes = defaultBatchBytes
+	}
+	return g
 }
 
 type lane struct {
@@ -114,7 +127,7 @@ func (g *group) take(l *lane) []*single {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, size := 0, 0
-	for n < min(len(l.waiting), maxGroup) && size <= maxGroupBytes {
+	for n < min(len(l.waiting), g.jobs) && size < g.bytes {
 		size += len(l.waiting[n].req.Payload)
 		n++
 	}

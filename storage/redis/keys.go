@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/text"
 )
 
 // Keys of a queue, or of a shard of it, in the order of lua/lib.lua. All have its hash
@@ -59,6 +60,15 @@ func newNames(prefix string) (*names, error) {
 		return nil, &pawl.InvalidError{Field: "Prefix", Limit: "1 to 64 letters, digits, '_', '-', '.' or ':'"}
 	}
 	return &names{prefix: prefix, meta: prefix + ":meta", register: prefix + ":queues", channel: prefix + ":events"}, nil
+}
+
+// checkQueue refuses what is no name of a queue, since with it keys could be those of
+// another queue, or of a shard.
+func checkQueue(queue string) error {
+	if !text.IsName(queue, pawl.MaxNameLen) {
+		return &pawl.InvalidError{Field: "Queue", Limit: "1 to 200 letters, digits, '_', '-', '.' or ':'"}
+	}
+	return nil
 }
 
 // queue appends the keys of a queue.

@@ -65,6 +65,9 @@ func (s *Store) count(ctx context.Context, queues []string) ([]pawl.QueueStats, 
 	}
 	var tags []tag
 	for _, queue := range queues {
+		if err := checkQueue(queue); err != nil {
+			return nil, err
+		}
 		tags = append(tags, s.shards.tags(queue)...)
 	}
 	var stats []pawl.QueueStats

@@ -123,9 +123,11 @@ type Options struct {
 	// The nodes have about equal parts if there are several times as many shards.
 	Shards map[string]int
 
-	// Apart sends each Enqueue of a single job as a call of its own. By default
-	// those that callers make at the same time share calls.
-	Apart bool
+	// BatchJobs and BatchBytes bound the calls of Enqueue with one request each that
+	// callers make at the same time and that share a call of the server, by jobs and, about,
+	// by payload bytes. 0 means 500 jobs and 1 MiB, BatchJobs 1 that none do.
+	BatchJobs  int
+	BatchBytes int
 
 	// Clock replaces the server's clock if it is not nil. It is for tests.
 	Clock func() time.Time
@@ -176,8 +178,8 @@ func New(ctx context.Context, client redis.UniversalClient, o *Options) (*Store,
 		return nil, err
 	}
 	s := &Store{client: client, names: n, scripts: compiled(), clock: f.Clock, log: f.Logger}
-	if !f.Apart {
-		s.group = &group{s: s, lanes: make(map[string]*lane)}
+	if f.BatchJobs != 1 {
+		s.group = newGroup(s, f.BatchJobs, f.BatchBytes)
 	}
 	s.watch.init(s)
 	if err := s.check(ctx, f.Strict); err != nil {
@@ -207,14 +209,18 @@ func (s *Store) time() time.Time {
 }
 
 // Close ends the Store: watchers return, and later calls fail with
-// [pawl.ErrClosed]. The client stays open.
+// [pawl.ErrClosed]. The client stays open. If claims of this Store were watched, one last
+// call tells the server not to wake them any more.
 func (s *Store) Close() error {
-	s.closing.Do(func() { close(s.watch.gone) })
+	s.closing.Do(func() {
+		close(s.watch.gone)
+		s.leaveRooms()
+	})
 	return nil
 }
 
 // call runs a call of the contract and explains its error. If it finds that a queue
-// has been divided, it is made again.
+// has been divided, it is made again; calls that this could harm see to it by themselves.
 func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)) (T, error) {
 	var none T
 	select {
@@ -226,7 +232,10 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 		return none, err
 	}
 	result, err := f()
-	if s.divided(ctx, err) {
+	for range pawl.MaxQueues {
+		if !s.divided(ctx, err) {
+			break
+		}
 		result, err = f()
 	}
 	if err != nil {

@@ -1,5 +1,7 @@
 package redis
 
+import "slices"
+
 // A section is what a call has for one tag: the places of its items.
 type section struct {
 	tag    tag
@@ -37,6 +39,15 @@ func calls[T any](s *Store, all []T) [][]T {
 }
 
 func (s *Store) keys(all []section) []string { return s.names.queues(sectionTags(all)) }
+
+// placesOf lists all places, in order.
+func placesOf(all []section) (places []int) {
+	for _, sec := range all {
+		places = append(places, sec.places...)
+	}
+	slices.Sort(places)
+	return places
+}
 
 func sectionTags(all []section) []tag {
 	tags := make([]tag, len(all))

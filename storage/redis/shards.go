@@ -227,25 +227,37 @@ func (s *Store) search(ctx context.Context, queue string, ids []pawl.ID, found f
 		missing[i] = i
 	}
 	for _, queue := range queues {
-		homes := sections(len(missing), func(i int) tag { return s.shards.home(queue, "", ids[missing[i]]) })
-		for _, sec := range homes {
-			for k, i := range sec.places {
-				sec.places[k] = missing[i]
-			}
-			if err := f(sec.tag, sec.places); err != nil {
-				return err
-			}
+		err := s.searchQueue(queue, ids, missing, found, f)
+		if s.divided(ctx, err) { // it was taken for whole, so this was one call that did nothing
+			err = s.searchQueue(queue, ids, missing, found, f)
+		}
+		if err != nil {
+			return err
 		}
 		missing = slices.DeleteFunc(missing, found)
-		for _, t := range s.shards.tags(queue) {
-			away := slices.DeleteFunc(slices.Clone(missing), func(i int) bool { return s.shards.home(queue, "", ids[i]) == t })
-			if len(away) == 0 {
-				continue
-			}
-			if err := f(t, away); err != nil {
-				return err
-			}
-			missing = slices.DeleteFunc(missing, found)
+	}
+	return nil
+}
+
+// searchQueue calls f with the tags of one queue: first with those where the missing IDs
+// belong, then with the others.
+func (s *Store) searchQueue(queue string, ids []pawl.ID, missing []int, found func(i int) bool, f func(t tag, places []int) error) error {
+	home := func(i int) tag { return s.shards.home(queue, "", ids[i]) }
+	for _, sec := range sections(len(missing), func(i int) tag { return home(missing[i]) }) {
+		for k, i := range sec.places {
+			sec.places[k] = missing[i]
+		}
+		if err := f(sec.tag, sec.places); err != nil {
+			return err
+		}
+	}
+	for _, t := range s.shards.tags(queue) {
+		away := slices.DeleteFunc(slices.Clone(missing), func(i int) bool { return found(i) || home(i) == t })
+		if len(away) == 0 {
+			continue
+		}
+		if err := f(t, away); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -292,9 +304,13 @@ func (s *Store) divideQueue(ctx context.Context, queue string, n int) error {
 	case have != int64(n):
 		return fmt.Errorf("%w: queue %q has %d shards and can't get %d", ErrShards, queue, have, n)
 	}
+	if s.shards.of(queue) == n {
+		return nil // that is recorded
+	}
 	return s.noteShards(ctx, queue, n)
 }
 
+// noteShards records what the queue's own tag says, for those who begin.
 func (s *Store) noteShards(ctx context.Context, queue string, n int) error {
 	s.shards.learn(queue, n)
 	return s.enter(ctx, "HSET", s.names.meta, shardsField+queue, strconv.Itoa(n))
@@ -315,5 +331,6 @@ func (s *Store) divided(ctx context.Context, err error) bool {
 	if err != nil || n < 2 || n > MaxShards {
 		return false
 	}
-	return s.noteShards(ctx, words[2], n) == nil
+	_ = s.noteShards(ctx, words[2], n) // others find it out as this Store did
+	return true
 }

@@ -34,6 +34,8 @@ func TestShardsOnCluster(t *testing.T) {
 	t.Run("keys", func(t *testing.T) { keysByShard(t, c) })
 	t.Run("atomic", func(t *testing.T) { atomicPerShard(t, c) })
 	t.Run("woken", func(t *testing.T) { wokenByShard(t, c) })
+	t.Run("divided meanwhile", func(t *testing.T) { dividedOnCluster(t, c) })
+	t.Run("full", func(t *testing.T) { fullAfterStored(t, c) })
 }
 
 // commands counts what the nodes have been asked: scripts and look-ups.
@@ -207,5 +209,61 @@ func wokenByShard(t *testing.T, c *client.ClusterClient) {
 		if after, _ := commands(t, c); len(jobs) != 1 || after-before != 1 {
 			t.Errorf("claimed %d jobs of shard %d with %d calls", len(jobs), shard, after-before)
 		}
+	}
+}
+
+// dividedOnCluster divides one of the queues of calls, which are refused there alone: what
+// they did for another queue before is not done twice.
+func dividedOnCluster(t *testing.T, c *client.ClusterClient) {
+	old := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	mustEnqueue(t, old, request(pawl.Request{Queue: "other"}))
+	spec := asking(1)
+	spec.Queues[0].Queue = "other"
+	got, err := old.Claim(t.Context(), spec)
+	if err != nil || len(got.Jobs) != 1 {
+		t.Fatal(len(got.Jobs), err)
+	}
+	s := open(t, c, dividing(old, testShards))
+	mustEnqueue(t, s, request(pawl.Request{}))
+	running := append(got.Jobs, mustClaim(t, s, 1)...)
+	var renewals []pawl.Renewal
+	for _, j := range running {
+		renewals = append(renewals, pawl.Renewal{Ref: j.Ref, Lease: time.Minute})
+	}
+	if lost, err := old.Extend(t.Context(), renewals); err != nil || len(lost) > 0 {
+		t.Error(lost, err)
+	}
+	jobs, err := s.Get(t.Context(), "other", running[0].ID)
+	if err != nil || jobs[0].Counts.Extends != 1 {
+		t.Errorf("extended %d times, %v", jobs[0].Counts.Extends, err)
+	}
+
+	old = open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	open(t, c, dividing(old, testShards))
+	other, home := request(pawl.Request{}), request(pawl.Request{})
+	other.Queue = "other"
+	for i, r := range mustEnqueue(t, old, other, home) {
+		if r.Status != pawl.Stored {
+			t.Errorf("receipt %d: %v", i, r.Status)
+		}
+	}
+}
+
+// fullAfterStored enqueues to a full queue, after another one has got its job: the error
+// does not say that nothing was stored.
+func fullAfterStored(t *testing.T, c *client.ClusterClient) {
+	s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	other, full := request(pawl.Request{}), request(pawl.Request{})
+	other.Queue, full.MaxDepth = "other", 1
+	mustEnqueue(t, s, request(pawl.Request{}))
+	_, err := s.Enqueue(t.Context(), []*pawl.Request{other, full})
+	if err == nil || errors.Is(err, pawl.ErrFull) {
+		t.Errorf("the error is %v", err)
+	}
+	if jobs, err := s.Get(t.Context(), "other", other.ID); err != nil || jobs[0] == nil {
+		t.Errorf("not stored: %v", err)
+	}
+	if _, err := s.Enqueue(t.Context(), []*pawl.Request{other, full}); !errors.Is(err, pawl.ErrFull) {
+		t.Errorf("with nothing more to store, the error is %v", err)
 	}
 }

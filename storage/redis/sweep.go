@@ -44,6 +44,7 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 			}
 		}
 	}
+	s.air(ctx, tags)
 	for _, t := range w.empty {
 		if err := s.forget(ctx, t, tokens[string(t)]); err != nil {
 			return w.swept, err

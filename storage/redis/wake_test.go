@@ -197,3 +197,67 @@ func TestListenerRecovers(t *testing.T) {
 	for e := l.next(); e.Queue != "default"; e = l.next() {
 	}
 }
+
+// TestClosedClaimers leaves nothing of claimers whose Stores were closed, or do not listen
+// any more when somebody sweeps, and keeps those that do.
+func TestClosedClaimers(t *testing.T) {
+	all := herd(t, 3)
+	c := connect(t, testserver.Redis(t))
+	names := func() int64 {
+		t.Helper()
+		n, err := c.HLen(t.Context(), all[0].s.Prefix()+":{default}:z").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	mustEnqueue(t, all[0].s, request(pawl.Request{Delay: time.Hour})) // sweeps go to queues with jobs
+	for _, l := range all {
+		l.idle(1)
+	}
+	if n := names(); n != 3 {
+		t.Fatalf("%d claimers have room", n)
+	}
+	if err := all[2].s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := names(); n != 2 {
+		t.Errorf("%d claimers have room after one is closed", n)
+	}
+	all[1].stop()
+	channel := all[1].s.Prefix() + ":events:*"
+	for { // the server sees a connection end in its own time
+		open, err := c.PubSubChannels(t.Context(), channel).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(open) == 1 {
+			break
+		}
+	}
+	if _, err := all[0].s.Sweep(t.Context(), pawl.SweepSpec{Limit: 10}); err != nil {
+		t.Fatal(err)
+	}
+	if n := names(); n != 1 {
+		t.Errorf("%d claimers have room after a sweep", n)
+	}
+	enqueueSome(t, all[0].s, 1)
+	for e := all[0].next(); e.Queue != "default" || e.In > 0; e = all[0].next() {
+	}
+}
+
+// TestManyDeadClaimers tells all if none was there of those that it tried.
+func TestManyDeadClaimers(t *testing.T) {
+	for _, dead := range []int{1, 400} {
+		l := herd(t, 1)[0]
+		c := connect(t, testserver.Redis(t))
+		for i := range dead {
+			if err := c.HSet(t.Context(), l.s.Prefix()+":{default}:z", fmt.Sprint("dead", i, " worker"), 5).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enqueueSome(t, l.s, 1)
+		for e := l.next(); e.Queue != "default"; e = l.next() {
+		}
+	}
+}

@@ -189,10 +189,18 @@ local function note(q, claim, id, state, till)
 	claim.set[2 * n - 1], claim.set[2 * n] = id, state
 end
 
--- take claims what was popped from the ready set.
+-- take claims what was popped from the ready set. What changed is written later, so a job
+-- that something has entered twice must not be looked at again.
 local function take(q, popped, claim)
 	local ids = {}
-	for i = 1, #popped, 2 do ids[#ids + 1] = idofready(popped[i]) end
+	for i = 1, #popped, 2 do
+		local id = idofready(popped[i])
+		if not claim.seen[id] then
+			claim.seen[id] = true
+			ids[#ids + 1] = id
+		end
+	end
+	if #ids == 0 then return end
 	local bodies, states = call('HMGET', q.k[BODY], unpack(ids)), call('HMGET', q.k[STATE], unpack(ids))
 	for i, id in ipairs(ids) do
 		local r = states[i] and cmsgpack.unpack(states[i]) or bodies[i] and head(bodies[i])
@@ -235,7 +243,7 @@ end
 -- claim takes up to max jobs of a queue, and reports whether it has to be called
 -- again because it found thousands that are too late.
 local function claim(q, max)
-	local c = {n = 0, ids = {}, set = {}, run = {}, old = table.concat(running(q))}
+	local c = {n = 0, seen = {}, ids = {}, set = {}, run = {}, old = table.concat(running(q))}
 	q.fence = math.max(q.fence, now)
 	local looks = 0
 	while c.n < max and looks < MAXPOPPED do

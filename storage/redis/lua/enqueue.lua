@@ -6,12 +6,15 @@
 local ID, P, DELAY, AT, RET, ATT, RES, OWN, PLACE, BEF, KEY, MODE, WIN, DUP, DEPTH, FULL =
 	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local REPLACE, DROP = 1, 1
+-- Bytes of a body from where on its head is also kept apart as a record, so that it can be
+-- read alone.
+local BIG = 2048
 local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
 
 local queues, receipts, unknown, wholes = {}, {}, {}, {}
 for n, section in ipairs(args.queues) do
 	queues[n] = open(n - 1)
-	queues[n].plain = {bodies = {}, ready = {}, later = {}}
+	queues[n].plain = {bodies = {}, heads = {}, ready = {}, later = {}}
 	if not queues[n].known then
 		if section.known == 0 then unknown[#unknown + 1] = n end
 		hput(queues[n], INFO, 'known', 1)
@@ -48,8 +51,9 @@ local function store(q, req)
 	extras(pad(r), req)
 	if req[KEY] ~= 0 then hput(q, UNIQUE, req[KEY], id) end
 	link(q, id, r)
-	q.dirty[id] = nil -- the body has it all
-	hput(q, BODY, id, pack(r) .. ARGV[req[PLACE]])
+	local rest = ARGV[req[PLACE]]
+	if #rest < BIG then q.dirty[id] = nil end -- the body has it all
+	hput(q, BODY, id, pack(r) .. rest)
 	q.rec[id] = r
 end
 
@@ -71,11 +75,17 @@ local function storeplain(q, req)
 		p.ready[m + 1], p.ready[m + 2] = r[PRIO], readymember(r, id)
 		q.fresh = q.fresh + 1
 	end
-	p.bodies[n + 1], p.bodies[n + 2] = id, pack(r) .. ARGV[req[PLACE]]
+	local first, rest = pack(r), ARGV[req[PLACE]]
+	p.bodies[n + 1], p.bodies[n + 2] = id, first .. rest
+	if #rest >= BIG then
+		local m = #p.heads
+		p.heads[m + 1], p.heads[m + 2] = id, first
+	end
 end
 
 local function flushplain(q)
 	chunked('HSET', q.k[BODY], q.plain.bodies, 2 * STEP)
+	chunked('HSET', q.k[STATE], q.plain.heads, 2 * STEP)
 	chunked('ZADD', q.k[READY], q.plain.ready, 2 * STEP)
 	chunked('ZADD', q.k[LATER], q.plain.later, 2 * STEP)
 end

@@ -1,5 +1,8 @@
 -- Reads a piece of one state of one queue, in order, from after a position on.
 
+-- Bytes of bodies, about, that one call reads: there is no way to read a part of one.
+local MAXREAD = 1048576
+
 local sets = {LATER, READY, RUN, DONE, BURIED, CANCELED}
 local q = open(0)
 local key = q.k[sets[args.state]]
@@ -51,12 +54,13 @@ local entries = call('ZRANGE', key, from, from + args.count - 1, 'WITHSCORES')
 local found, bytes, more = {}, 0, #entries == 2 * args.count and 1 or 0
 for i = 1, #entries, 2 do
 	local id = idof(entries[i])
-	local body = call('HGET', q.k[BODY], id)
-	if body and bytes > 0 and bytes + #body > args.bytes then
+	local size = call('HSTRLEN', q.k[BODY], id)
+	if bytes > 0 and bytes + size > math.min(args.bytes, MAXREAD) then
 		more = 1
 		break
 	end
-	local n, r = #found, body and get(q, id)
+	local body = size > 0 and call('HGET', q.k[BODY], id)
+	local n, r = #found, body and recordof(q, id, body)
 	found[n + 1], found[n + 2], found[n + 3] = entries[i + 1], entries[i], id
 	found[n + 4], found[n + 5], found[n + 6], found[n + 7], found[n + 8] = '', '', '', '', ''
 	if r then
@@ -67,7 +71,7 @@ for i = 1, #entries, 2 do
 		if args.payloads == 1 and r[RESULT] == 1 then
 			found[n + 8] = call('HGET', q.k[EXTRA], 'r' .. id) or ''
 		end
-		bytes = bytes + #found[n + 5] + #found[n + 8]
+		bytes = bytes + size + #found[n + 8]
 	end
 end
 return {more, found}

@@ -14,9 +14,11 @@ end
 local function idofready(member) return sub(member, 14) end
 local function idoflater(member) return sub(member, 9) end
 
--- promoted makes a record Ready that was promoted without being rewritten.
+-- promoted makes a record Ready that was promoted without being rewritten. The clock may
+-- have been set back since.
 local function promoted(q, id, r)
-	if r[STAT] == sSCHEDULED and r[RUNAT] <= now and not call('ZSCORE', q.k[LATER], latermember(r, id)) then
+	if r[STAT] == sSCHEDULED and not call('ZSCORE', q.k[LATER], latermember(r, id))
+		and (r[RUNAT] <= now or call('ZSCORE', q.k[READY], readymember(r, id))) then
 		r[STAT] = sREADY
 	end
 	return r
@@ -25,6 +27,15 @@ end
 local function head(body)
 	local _, r = cmsgpack.unpack_one(body, 0)
 	return r
+end
+
+-- recordof returns the record of a job whose body has been read.
+local function recordof(q, id, body)
+	if q.rec[id] == nil then
+		local state = call('HGET', q.k[STATE], id)
+		q.rec[id] = promoted(q, id, pad(state and cmsgpack.unpack(state) or head(body)))
+	end
+	return q.rec[id]
 end
 
 local function loadsome(q, ids)

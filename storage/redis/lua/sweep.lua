@@ -161,7 +161,7 @@ end
 -- entries of indexes without a record, running jobs without a lease.
 
 local INDEXES = {LATER, READY, RUN, DONE, BURIED, CANCELED} -- by state
-local MAXLOOK, MAXLOOKBYTES = 100, 262144
+local MAXLOOK, MAXLOOKBYTES, MAXSCANS = 100, 262144, 20
 local repaired = 0
 
 local function member(id, r)
@@ -185,10 +185,8 @@ local function lease(q, id, r)
 	return 1
 end
 
-local function repair(q, id)
-	local r = get(q, id)
-	if not r then return 0 end
-	local bad = 0
+local function repair(q, id, body)
+	local r, bad = recordof(q, id, body), 0
 	if not call('ZSCORE', q.k[INDEXES[r[STAT]]], member(id, r)) then
 		bad = 1
 	elseif (r[STAT] == sCOMPLETED or r[STAT] == sCANCELED) and not call('ZSCORE', q.k[PURGE], id) then
@@ -205,13 +203,21 @@ local function repair(q, id)
 	return bad
 end
 
-local function lookatbodies(q, cursor, count)
-	local found, bytes = call('HSCAN', q.k[BODY], cursor, 'COUNT', count), 0
-	for i = 1, #found[2], 2 do
-		bytes = bytes + #found[2][i + 1]
-		repaired = repaired + repair(q, found[2][i])
+-- lookatbodies reads bodies, few at first and then more, as their sizes allow.
+local function lookatbodies(q, cursor)
+	local n, bytes, count = 0, 0, 1
+	for _ = 1, MAXSCANS do
+		local found = call('HSCAN', q.k[BODY], cursor, 'COUNT', count)
+		for i = 1, #found[2], 2 do
+			bytes = bytes + #found[2][i + 1]
+			repaired = repaired + repair(q, found[2][i], found[2][i + 1])
+		end
+		cursor, n = found[1], n + #found[2] / 2
+		local room = bytes > 0 and (MAXLOOKBYTES - bytes) * n / bytes or MAXLOOK
+		count = math.floor(math.min(2 * count, MAXLOOK - n, room))
+		if cursor == '0' or count < 1 then break end
 	end
-	return found[1], bytes > MAXLOOKBYTES and math.max(1, math.floor(count / 4)) or math.min(MAXLOOK, count * 2)
+	return cursor
 end
 
 local function lookatindex(q, state, cursor)
@@ -230,17 +236,16 @@ end
 
 -- look goes one step on: through the bodies, then through each index.
 local function look(q)
-	local at = call('HMGET', q.k[INFO], 'look', 'cursor', 'count')
-	local what, cursor, count = tonumber(at[1] or 0), at[2] or '0', tonumber(at[3] or MAXLOOK)
+	local at = call('HMGET', q.k[INFO], 'look', 'cursor')
+	local what, cursor = tonumber(at[1] or 0), at[2] or '0'
 	if what == 0 then
-		cursor, count = lookatbodies(q, cursor, count)
+		cursor = lookatbodies(q, cursor)
 	else
 		cursor = lookatindex(q, what, cursor)
 	end
 	if cursor == '0' then what = (what + 1) % (#INDEXES + 1) end
 	hput(q, INFO, 'look', what)
 	hput(q, INFO, 'cursor', cursor)
-	hput(q, INFO, 'count', count)
 	flush(q)
 end
 

@@ -32,17 +32,20 @@ end
 
 -- wake tells of jobs that became claimable: only as many claimers as the jobs
 -- keep busy, of those that a claim left with room. The claims that follow wake
--- more if jobs are left. Claimers that died are forgotten, some hundred at a time.
+-- more if jobs are left. Claimers that died are forgotten, some hundred at a time; if
+-- no other was found, all are told.
 local function wake(q, n)
 	if q.paused or n <= 0 then return end
 	local idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
 	if #idle == 0 then return not q.quiet and broadcast(q, 'R0') end
+	local left = n
 	for _ = 1, 16 do
-		n = wakesome(q, n, idle)
-		if n <= 0 then return end
+		left = wakesome(q, left, idle)
+		if left <= 0 then return end
 		idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
-		if #idle == 0 then return end
+		if #idle == 0 then break end
 	end
+	if left == n and (#idle > 0 or not q.quiet) then call('PUBLISH', args.channel, 'R0 ' .. name(q)) end
 end
 
 -- tell publishes what the changes mean for others.

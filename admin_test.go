@@ -61,6 +61,29 @@ func TestJobsRangesOverPages(t *testing.T) {
 	}
 }
 
+// A name that no queue can have does not reach the storage.
+func TestQueueNamesOfQuestions(t *testing.T) {
+	q := open(t, nil)
+	id := enqueue(t, q, &pawl.Request{})
+	ctx := t.Context()
+	for _, name := range []string{"x' OR queue='default", "default ", "default#0", "a}b", strings.Repeat("a", 201)} {
+		_, list := q.List(ctx, pawl.ListSpec{Filter: pawl.Filter{Queue: name}})
+		_, stats := q.Stats(ctx, "default", name)
+		_, get := q.Get(ctx, name, id)
+		_, peek := q.Peek(ctx, name, pawl.Ready)
+		_, all := q.DeleteAll(ctx, pawl.Filter{Queue: name}, 0)
+		_, wait := q.Wait(ctx, name, id)
+		for what, err := range map[string]error{
+			"list": list, "stats": stats, "get": get, "peek": peek, "delete all": all, "wait": wait, "cancel": q.Cancel(ctx, name, id),
+		} {
+			var invalid *pawl.InvalidError
+			if !errors.As(err, &invalid) || !strings.EqualFold(invalid.Field[:5], "queue") {
+				t.Errorf("%s of queue %.30q: error %v, want an InvalidError that names the queue", what, name, err)
+			}
+		}
+	}
+}
+
 func TestChangesByHand(t *testing.T) {
 	q := open(t, nil)
 	ctx := t.Context()

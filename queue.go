@@ -792,6 +792,9 @@ func (q *Queue) Watch(ctx context.Context, f func(Event)) error {
 
 // Get returns a job, or ErrNotFound. An empty queue searches all of them.
 func (q *Queue) Get(ctx context.Context, queue string, id ID) (*Job, error) {
+	if err := validateQueue(queue); err != nil {
+		return nil, err
+	}
 	jobs, err := q.storage.Get(ctx, queue, id)
 	if err != nil {
 		return nil, err
@@ -828,12 +831,24 @@ func (q *Queue) List(ctx context.Context, spec ListSpec) (Page, error) {
 	if spec.Limit < 1 || spec.Limit > MaxStep {
 		return Page{}, &InvalidError{"Limit", "between 1 and 1000"}
 	}
+	if err := validateQueue(spec.Queue); err != nil {
+		return Page{}, err
+	}
 	for _, s := range spec.States {
 		if s < Scheduled || s > Canceled {
 			return Page{}, &InvalidError{"States", "known states"}
 		}
 	}
 	return q.storage.List(ctx, spec)
+}
+
+// validateQueue refuses what is neither a name nor empty, which means all queues:
+// it may come from whoever asks, and goes into keys and statements.
+func validateQueue(queue string) error {
+	if queue != "" && !text.IsName(queue, MaxNameLen) {
+		return &InvalidError{"Queue", nameLimit}
+	}
+	return nil
 }
 
 // Jobs ranges over all jobs that match, without payloads, page by page. It
@@ -862,6 +877,11 @@ func (q *Queue) Jobs(ctx context.Context, f Filter) iter.Seq2[*Job, error] {
 // Stats returns the numbers of the named queues, or of all known ones, in order
 // of name.
 func (q *Queue) Stats(ctx context.Context, queues ...string) ([]QueueStats, error) {
+	for _, name := range queues {
+		if !text.IsName(name, MaxNameLen) {
+			return nil, &InvalidError{"queues", nameLimit}
+		}
+	}
 	stats, err := q.storage.Count(ctx, queues...)
 	for i := range stats {
 		stats[i].Waiting = q.hub.waiters.Count(stats[i].Queue)
@@ -980,6 +1000,9 @@ func assign[T any](to, from *T) {
 }
 
 func (q *Queue) change(ctx context.Context, c Change, id ID) error {
+	if err := validateQueue(c.Queue); err != nil {
+		return err
+	}
 	c.IDs = []ID{id}
 	if c.From == nil {
 		c.From = c.Verb.From()
@@ -1083,6 +1106,9 @@ func intersect(a, b []State) []State {
 // returns them, or until ctx ends. A job must be kept to be found: one with
 // DeleteNow gives ErrInvalid, one that is not there ErrNotFound.
 func (q *Queue) Wait(ctx context.Context, queue string, ids ...ID) ([]*Job, error) {
+	if err := validateQueue(queue); err != nil {
+		return nil, err
+	}
 	w := q.ends.Join(ids)
 	defer q.ends.Leave(w)
 	poll := newPoll(q.opts.Poll)

@@ -144,7 +144,8 @@ type Admin interface {
 	// claim, final ones by FinishedAt; ties in order of insertion (for final
 	// states, any fixed order). A page may hold fewer jobs than spec.Limit, or
 	// none, and still have a Next, because the work per call is bounded. A job
-	// that does not move while pages are read is seen exactly once.
+	// that does not move while pages are read is seen exactly once. A Cursor that
+	// somebody has made up gives ErrInvalid, or jobs that match the filter.
 	List(ctx context.Context, spec ListSpec) (Page, error)
 
 	// Count returns the numbers of the named queues, or of all queues known,

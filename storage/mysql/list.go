@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/pawlq/pawl"
+	clean "github.com/pawlq/pawl/internal/text"
 )
 
 // scanPerPage bounds the rows that one List looks at, however few match.
@@ -37,12 +38,16 @@ func parseCursor(text string) (*cursor, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {
 		c := new(plainCursor)
-		if err = json.Unmarshal(raw, c); err == nil {
+		if err = json.Unmarshal(raw, c); err == nil && clean.IsName(c.Queue, pawl.MaxNameLen) {
 			return (*cursor)(c), nil
 		}
 	}
 	return nil, &pawl.InvalidError{Field: "Cursor", Limit: "the Next of a page"}
 }
+
+// errName is of names that no queue can have. The server would compare one that
+// ends in spaces as if it had none.
+var errName = &pawl.InvalidError{Field: "Queue", Limit: "a name"}
 
 // lister makes one page.
 type lister struct {
@@ -56,6 +61,9 @@ type lister struct {
 
 func (s *Store) list(ctx context.Context, spec pawl.ListSpec) (page pawl.Page, err error) {
 	at := new(cursor)
+	if spec.Queue != "" && !clean.IsName(spec.Queue, pawl.MaxNameLen) {
+		return pawl.Page{}, errName
+	}
 	if spec.Cursor != "" {
 		if at, err = parseCursor(spec.Cursor); err != nil {
 			return pawl.Page{}, err

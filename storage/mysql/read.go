@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	clean "github.com/pawlq/pawl/internal/text"
 )
 
 // wholeJob reads a job with all that belongs to it in one statement, so as it
@@ -75,6 +76,11 @@ func (s *Store) get(ctx context.Context, queue string, ids []pawl.ID) ([]*pawl.J
 }
 
 func (s *Store) count(ctx context.Context, queues []string) (all []pawl.QueueStats, err error) {
+	for _, name := range queues {
+		if !clean.IsName(name, pawl.MaxNameLen) {
+			return nil, errName
+		}
+	}
 	err = s.reading(ctx, func(b *batch) (err error) {
 		all, err = b.count(queues)
 		return err

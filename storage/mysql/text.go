@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pawlq/pawl"
+	clean "github.com/pawlq/pawl/internal/text"
 )
 
 // inlineLimit is the size up to which bytes are written into a statement's text.
@@ -38,8 +39,12 @@ func (t *text) num(n int64) *text {
 	return t
 }
 
-// name appends a text of letters, digits and '_', '-', '.', ':' in quotes.
+// name appends a name, which can be read in the statement. What is none, as from a
+// cursor that somebody has made up, is appended as bytes.
 func (t *text) name(s string) *text {
+	if !clean.IsName(s, len(s)) {
+		return t.bytes([]byte(s))
+	}
 	t.buf = append(t.buf, '\'')
 	t.buf = append(t.buf, s...)
 	t.buf = append(t.buf, '\'')

@@ -1,6 +1,9 @@
 package storagetest
 
 import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -37,6 +40,11 @@ func listRules() []testCase {
 			name: "list refuses a corrupt cursor",
 			says: "A cursor that List did not return gives ErrInvalid.",
 			run:  listCorrupt,
+		},
+		{
+			name: "list does not fall for names",
+			says: "A Cursor that somebody has made up, or a name that no queue can have, gives ErrInvalid, or jobs that match the filter.",
+			run:  listHostile,
 		},
 		{
 			name: "list without payloads",
@@ -191,6 +199,47 @@ func listCorrupt(w *world) {
 			w.Fatalf("cursor %.20q: error is %v, want ErrInvalid", cursor, err)
 		}
 	}
+}
+
+// hostile are queue names of somebody who wants to see other queues.
+var hostile = []string{
+	"x' OR queue='a", "x'", `x" OR "1"="1`, "x') OR 1=1 -- ", "a ", "a\x00", "a#0", "a}b", "{a}", "*", "%", "\\", "'",
+}
+
+// listHostile asks for names that no queue can have, by the filter, by Count,
+// and by cursors in which the name of a queue was replaced.
+func listHostile(w *world) {
+	w.addN(3, pawl.Request{})
+	page, err := w.s.List(w.ctx, pawl.ListSpec{Filter: pawl.Filter{Queue: queueA}, Limit: 1})
+	w.ok(err)
+	for _, name := range hostile {
+		for _, cursor := range []string{"", forged(page.Next, queueA, name)} {
+			got, err := w.s.List(w.ctx, pawl.ListSpec{Filter: pawl.Filter{Queue: name}, Limit: 10, Cursor: cursor})
+			if len(got.Jobs) > 0 || err != nil && !errors.Is(err, pawl.ErrInvalid) {
+				w.Fatalf("List of queue %q, cursor %q: %d jobs, error %v", name, cursor, len(got.Jobs), err)
+			}
+		}
+		counts, err := w.s.Count(w.ctx, name)
+		if err != nil && !errors.Is(err, pawl.ErrInvalid) {
+			w.Fatalf("Count of queue %q: error %v", name, err)
+		}
+		for _, c := range counts {
+			if c.Ready > 0 {
+				w.Fatalf("Count of queue %q: %+v", name, c)
+			}
+		}
+	}
+}
+
+// forged is a cursor with another queue in it, if it is one that can be read.
+func forged(cursor, queue, name string) string {
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil {
+		return cursor
+	}
+	quoted := func(s string) []byte { text, _ := json.Marshal(s); return text }
+	raw = bytes.Replace(raw, quoted(queue), quoted(name), 1)
+	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
 func listPayloads(w *world) {

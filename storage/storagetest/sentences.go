@@ -48,7 +48,8 @@ package storagetest
 //	waits again                          "rules/rescue delay"
 //	MaxRescues, NoRescues                "rules/rescues are limited", "rules/kick resets rescues"
 //	a rescue never waits                 "tx/an open ack does not stop the heartbeat"
-//	BuriedRetention, MaxBuried           "rules/buried jobs stay", "rules/MaxBuried deletes the oldest"
+//	BuriedRetention, MaxBuried           "rules/buried jobs stay", "rules/MaxBuried deletes the oldest",
+//	                                     "concurrent/sweeps of buried jobs"
 //	a window keeps a record              "rules/window outlasts retention"
 //	Swept.NextDue                        "rules/sweep says when it is next needed"
 //
@@ -78,6 +79,7 @@ package storagetest
 //	ends the fence                       "rules/change ends the fence"
 //	Get                                  "rules/get", "rules/get of many", "concurrent/reads are of one moment"
 //	List's order                         "rules/list order"
+//	a Cursor that was made up            "rules/list does not fall for names", "rules/list refuses a corrupt cursor"
 //	seen exactly once                    "rules/list pages", "rules/list while jobs move"
 //	Filter, Payloads, MaxPageBytes       "rules/list filters", "rules/list without payloads", "rules/list pages are bounded in bytes"
 //	Count                                "rules/count", "rules/count conserves", "rules/queues are forgotten"

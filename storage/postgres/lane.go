@@ -1,7 +1,9 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -72,9 +74,17 @@ func (l *lane) join(ctx context.Context, reqs []*pawl.Request) (*single, error) 
 		l.s.group.flights.Add(1)
 		return nil, nil
 	}
-	c := &single{ctx: ctx, reqs: reqs, done: make(chan struct{})}
+	c := &single{ctx: ctx, reqs: []*pawl.Request{copied(reqs[0])}, done: make(chan struct{})}
 	l.waiting = append(l.waiting, c)
 	return c, nil
+}
+
+// copied is a request that its caller can't change any more, who may leave
+// before it is inserted.
+func copied(r *pawl.Request) *pawl.Request {
+	c := *r
+	c.Payload, c.Meta = bytes.Clone(r.Payload), maps.Clone(r.Meta)
+	return &c
 }
 
 // leave takes back a call that waits. If its insert has begun, that is brought

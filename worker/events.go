@@ -198,8 +198,10 @@ func (e *Events) wanted(t EventType) bool {
 		return false
 	}
 	subs := e.all()
-	if slices.ContainsFunc(subs, func(s *Subscription) bool { return s.wants(t) && len(s.c) < cap(s.c) }) {
-		return true
+	for _, s := range subs {
+		if s.wants(t) && len(s.c) < cap(s.c) {
+			return true
+		}
 	}
 	for _, s := range subs {
 		if s.wants(t) {

@@ -17,21 +17,23 @@ const maxPromoted = 10_000
 // claim looks first without a lock, so that a claim that finds nothing is one
 // statement that reads.
 func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
+	var seen *outlook
 	if !spec.Repeat {
-		var found bool
-		err := s.alone(ctx, func(b *batch) error {
-			l, err := b.look(spec.Queues)
-			if err == nil {
-				found, c = l.any(), pawl.Claimed{NextDue: l.nextDue()}
-			}
+		err := s.alone(ctx, func(b *batch) (err error) {
+			seen, err = b.look(spec.Queues)
 			return err
 		})
-		if err != nil || !found {
+		if err != nil {
 			return c, err
+		}
+		if !seen.any() {
+			return pawl.Claimed{NextDue: seen.nextDue()}, nil
 		}
 	}
 	err = s.inTxFast(ctx, func(b *batch) (err error) {
-		c, err = b.claim(spec)
+		l := seen
+		seen = nil // if it comes to another try, that looks again
+		c, err = b.claim(spec, l)
 		return err
 	})
 	if err != nil {
@@ -40,22 +42,26 @@ func (s *Store) claim(ctx context.Context, spec pawl.ClaimSpec) (c pawl.Claimed,
 	return c, nil
 }
 
-func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
+// claim claims by what was seen a moment ago, or looks if that is nil.
+func (b *batch) claim(spec pawl.ClaimSpec, l *outlook) (c pawl.Claimed, err error) {
 	if spec.Repeat {
 		if c.Jobs, err = b.claimedBy(spec); len(c.Jobs) > 0 || err != nil {
 			return c, err
 		}
 	}
-	l, err := b.look(spec.Queues)
-	if err != nil {
-		return c, err
+	if l == nil {
+		if l, err = b.look(spec.Queues); err != nil {
+			return c, err
+		}
+	} else if b.now == 0 {
+		b.now = l.now + time.Since(l.at).Microseconds()
 	}
 	if l.late {
 		if _, err := b.expire(pawl.MaxStep); err != nil {
 			return c, err
 		}
 	}
-	promoted := 0
+	promoted, stuck := 0, false
 	for i, ask := range spec.Queues {
 		n := min(ask.Max, spec.Max-len(c.Jobs))
 		if n <= 0 || l.queues[i].paused {
@@ -66,7 +72,7 @@ func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 			if err != nil {
 				return c, err
 			}
-			promoted += some
+			promoted, stuck = promoted+some, stuck || some == 0
 		} else if !l.queues[i].ready {
 			continue
 		}
@@ -77,18 +83,54 @@ func (b *batch) claim(spec pawl.ClaimSpec) (c pawl.Claimed, err error) {
 		c.Jobs = append(c.Jobs, jobs...)
 	}
 	if len(c.Jobs) < spec.Max {
-		if promoted > 0 {
-			l, err = b.look(spec.Queues)
+		if promoted > 0 || stuck {
+			if l, err = b.look(spec.Queues); err == nil {
+				err = b.lookBeyond(l, spec.Queues)
+			}
 		}
 		c.NextDue = l.nextDue()
 	}
 	return c, err
 }
 
+// heldPause is after how many microseconds one should look again for what is due
+// but held by an open transaction.
+const heldPause = 100_000
+
+// lookBeyond corrects what is expected of queues whose first scheduled job is due
+// and was not promoted. If its StartBefore has come, it is none; else others have
+// locked it.
+func (b *batch) lookBeyond(l *outlook, asks []pawl.QueueAsk) error {
+	for i := range l.queues {
+		p := &l.queues[i]
+		if p.paused || !p.isDue(l.now) {
+			continue
+		}
+		scheduled := func(columns string) *text {
+			return b.sql(columns).add(" FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(asks[i].Queue).
+				add(" AND state = 1 AND urgency = 0 AND moment ")
+		}
+		later, err := b.number(scheduled("SELECT MIN(moment)").add("> ").num(l.now))
+		if err != nil {
+			return err
+		}
+		held, err := b.number(scheduled("SELECT 1").add("<= ").num(l.now).
+			add(" AND (start_before = 0 OR start_before > ").num(l.now).add(") LIMIT 1"))
+		if err != nil {
+			return err
+		}
+		if p.scheduled = later; held > 0 {
+			p.scheduled = sooner(later, l.now+heldPause)
+		}
+	}
+	return nil
+}
+
 // outlook is what a claim can expect.
 type outlook struct {
 	now    int64
-	late   bool // a ready job is to be expired
+	at     time.Time // when it was seen, by the clock of this process
+	late   bool      // a ready job is to be expired
 	queues []prospect
 }
 
@@ -135,7 +177,11 @@ func (b *batch) look(asks []pawl.QueueAsk) (*outlook, error) {
 		t.add(", EXISTS (SELECT 1 FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(ask.Queue).add(" AND state = 2)")
 		t.add(", (SELECT moment FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(ask.Queue)
 		t.add(" AND state = 1 AND urgency = 0 ORDER BY moment LIMIT 1)")
-		b.time(t.add(", EXISTS (SELECT 1 FROM pawl_job FORCE INDEX (wake) WHERE state = 2 AND wake_at <= ")).add(")")
+		if i == 0 { // of all queues
+			b.time(t.add(", EXISTS (SELECT 1 FROM pawl_job FORCE INDEX (wake) WHERE state = 2 AND wake_at <= ")).add(")")
+		} else {
+			t.add(", 0")
+		}
 	}
 	l := &outlook{queues: make([]prospect, len(asks))}
 	seen := 0
@@ -144,10 +190,12 @@ func (b *batch) look(asks []pawl.QueueAsk) (*outlook, error) {
 			i         int
 			p         prospect
 			scheduled sql.NullInt64
+			late      bool
 		)
-		if err := row.Scan(&i, &l.now, &p.paused, &p.ready, &scheduled, &l.late); err != nil {
+		if err := row.Scan(&i, &l.now, &p.paused, &p.ready, &scheduled, &late); err != nil {
 			return err
 		}
+		l.late = l.late || late
 		p.scheduled = scheduled.Int64
 		l.queues[i] = p
 		seen++
@@ -156,7 +204,7 @@ func (b *batch) look(asks []pawl.QueueAsk) (*outlook, error) {
 	if err == nil && seen < len(asks) {
 		err = errNoRow
 	}
-	b.now = l.now
+	b.now, l.at = l.now, time.Now()
 	return l, err
 }
 

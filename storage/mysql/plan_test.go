@@ -142,12 +142,12 @@ func planClaim(t *testing.T, b *batch) []*pawl.Job {
 	if b.fast {
 		spec.Token++
 	}
-	c, err := b.claim(spec)
+	c, err := b.claim(spec, nil)
 	if err != nil || len(c.Jobs) != 50 {
 		t.Fatalf("claimed %d jobs, error %v", len(c.Jobs), err)
 	}
 	spec.Repeat = true
-	if again, err := b.claim(spec); err != nil || len(again.Jobs) != 50 {
+	if again, err := b.claim(spec, nil); err != nil || len(again.Jobs) != 50 {
 		t.Fatalf("claimed %d jobs again, error %v", len(again.Jobs), err)
 	}
 	b.now += 2 * time.Hour.Microseconds() // all that was put off is due

@@ -57,7 +57,7 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 				return err
 			}
 		}
-		c, err = b.claim(spec)
+		c, err = b.claim(spec, nil)
 		return err
 	})
 	if err != nil {
@@ -92,15 +92,26 @@ func newSettlement(outcomes []pawl.Outcome) *settlement {
 	return st
 }
 
-// rest tries the jobs that were locked again.
+// rest tries the jobs that were locked again. Its error is a BusyError, or that of
+// a commit whose outcome is not known: then that of the call is not either.
 func (st *settlement) rest(ctx context.Context, s *Store) error {
 	for try := 1; ; try++ {
 		st.todo = slices.DeleteFunc(st.todo, func(i int) bool { return st.verdicts[i] != occupied })
 		if len(st.todo) == 0 {
 			return nil
 		}
-		if try == lockedTries || pause(ctx, try) != nil || s.inTx(ctx, st.run) != nil {
+		if try == lockedTries || pause(ctx, try) != nil {
 			return st.busy() // most of the call is done
+		}
+		err := s.inTx(ctx, st.run)
+		if mayBeDone(err) {
+			return err
+		}
+		if err != nil { // what the try has found was undone
+			for _, i := range st.todo {
+				st.verdicts[i] = occupied
+			}
+			return st.busy()
 		}
 	}
 }

@@ -27,6 +27,9 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkSession(ctx); err != nil {
+		return err
+	}
 	if !isSupported(version) {
 		return fmt.Errorf("%w: version %s, need MariaDB 10.6 or MySQL 8.0", ErrServer, version)
 	}
@@ -46,6 +49,39 @@ func (s *Store) checkServer(ctx context.Context) error {
 	}
 	return nil
 }
+
+// checkSession refuses settings under which statements mean something else than
+// what they say. A connection has them from the server's defaults and the DSN; that
+// a program changes them later, or on one connection only, is not seen.
+func (s *Store) checkSession(ctx context.Context) error {
+	needs := [...]struct{ sql, says string }{
+		{"@@autocommit = 1", "autocommit=1"},
+		{"@@sql_safe_updates = 0", "sql_safe_updates=0"},
+		{"@@completion_type = 'NO_CHAIN'", "completion_type=NO_CHAIN"},
+		{"@@unique_checks = 1", "unique_checks=1"},
+		{"@@sql_mode NOT LIKE '%EMPTY_STRING_IS_NULL%'", "no EMPTY_STRING_IS_NULL in sql_mode"},
+		{"@@sql_select_limit >= " + leastSelectLimit, "a sql_select_limit of at least " + leastSelectLimit},
+	}
+	var met [len(needs)]bool
+	query, into := "SELECT ", make([]any, len(needs))
+	for i, need := range needs {
+		query, into[i] = query+need.sql+", ", &met[i]
+	}
+	query = strings.TrimSuffix(query, ", ")
+	err := retry(ctx, func() error { return s.db.QueryRowContext(ctx, query).Scan(into...) })
+	if err != nil {
+		return err
+	}
+	for i, need := range needs {
+		if !met[i] {
+			return fmt.Errorf("%w: its connections need %s", ErrServer, need.says)
+		}
+	}
+	return nil
+}
+
+// leastSelectLimit is more than the rows of any statement that reads.
+const leastSelectLimit = "10000"
 
 // isSupported reads versions like "8.0.36" and "10.11.6-MariaDB".
 func isSupported(version string) bool {

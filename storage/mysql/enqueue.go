@@ -82,26 +82,37 @@ func metaSize(meta map[string]string) (n int) {
 	return n
 }
 
-// insertAlone is one statement in a transaction of its own. All times in it are
-// relative to its own.
+// insertAlone stores by one statement, in which all times are relative to its
+// own. What was there already is found out before the commit: a new job may have
+// run and gone right after it.
 func (s *Store) insertAlone(ctx context.Context, e *enqueue) error {
 	first := e.firsts()
+	if len(first) == 1 {
+		return s.insertOne(ctx, e, first)
+	}
+	return s.inTx(ctx, func(b *batch) error {
+		stored, err := b.insert(e, first, true)
+		if err == nil && int(stored) < len(first) {
+			_, err = e.sortOut(b, first)
+		}
+		return err
+	})
+}
+
+// insertOne needs no transaction: the number of rows tells all.
+func (s *Store) insertOne(ctx context.Context, e *enqueue, first []int) error {
 	var b *batch
-	var stored int64
-	err := s.alone(ctx, func(own *batch) (err error) {
+	err := s.alone(ctx, func(own *batch) error {
 		b = own
-		stored, err = b.insert(e, first, true)
+		stored, err := b.insert(e, first, true)
 		if err != nil {
 			return &sentError{err}
 		}
+		if stored == 0 {
+			e.got(first[0], pawl.Exists, e.reqs[first[0]].ID)
+		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	if int(stored) < len(first) {
-		err = s.alone(ctx, func(b *batch) error { _, err := e.sortOut(b, first); return err })
-	}
 	if err == nil {
 		s.watch.publish(&b.events)
 	}

@@ -22,6 +22,7 @@ var ErrServer = errors.New("pawl/mysql: server can't be used")
 const (
 	codeDuplicate    = 1062
 	codeNoTable      = 1146
+	codeChanged      = 1020 // the whole transaction was undone, see innodb_snapshot_isolation
 	codeLockTimeout  = 1205 // the statement was undone
 	codeDeadlock     = 1213 // the whole transaction was undone
 	codeReadOnly     = 1290 // read_only is set
@@ -107,6 +108,13 @@ func mayRepeat(err error) bool {
 		return errors.Is(err, driver.ErrBadConn) // says that it was not sent
 	}
 	return isLost(err)
+}
+
+// mayBeDone reports whether what failed may have been committed all the same.
+func mayBeDone(err error) bool {
+	var unknown *commitError
+	var sent *sentError
+	return errors.As(err, &unknown) || errors.As(err, &sent) && !errors.Is(err, driver.ErrBadConn)
 }
 
 // sentError marks the error of a statement outside of a transaction: if the

@@ -3,6 +3,8 @@ package mysql
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -120,9 +122,17 @@ func (g *groups) join(ctx context.Context, reqs []*pawl.Request) (*single, error
 		g.all.Add(1)
 		return nil, nil
 	}
-	c := &single{ctx: ctx, reqs: reqs, done: make(chan struct{})}
+	c := &single{ctx: ctx, reqs: []*pawl.Request{copied(reqs[0])}, done: make(chan struct{})}
 	g.waiting = append(g.waiting, c)
 	return c, nil
+}
+
+// copied is a request that stays as it is when its call returns early, because
+// its context ended, and the caller uses its memory again.
+func copied(r *pawl.Request) *pawl.Request {
+	c := *r
+	c.Payload, c.Meta = slices.Clone(r.Payload), maps.Clone(r.Meta)
+	return &c
 }
 
 // leave takes back a call that waits. If its insert has begun, that is brought
@@ -193,7 +203,7 @@ func (g *groups) store(batch []*single) {
 	switch {
 	case err == nil:
 	case g.ctx.Err() != nil:
-		err = errors.Join(pawl.ErrClosed, err)
+		err = cut(err)
 	case errors.As(err, &unknown), isReadOnly(err), isLost(err):
 		err = explain("shared insert", err)
 	default:
@@ -238,7 +248,16 @@ func (g *groups) alone(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receip
 	defer context.AfterFunc(g.ctx, cancel)()
 	receipts, err := g.s.enqueueAlone(ctx, reqs)
 	if err != nil && g.ctx.Err() != nil {
-		err = errors.Join(pawl.ErrClosed, err)
+		err = cut(err)
 	}
 	return receipts, err
+}
+
+// cut is the error of an insert that Close has waited for too long: ErrClosed, but
+// only if nothing can have been stored.
+func cut(err error) error {
+	if mayBeDone(err) {
+		return fmt.Errorf("pawl/mysql: closed while an insert was under way: %v", err)
+	}
+	return errors.Join(pawl.ErrClosed, err)
 }

@@ -194,12 +194,18 @@ func (s *Store) onConn(ctx context.Context, f func(c *sql.Conn) error) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { release(c, err) }()
 	err = f(c)
+	return err
+}
+
+// release gives a connection back, unless err says that its server takes no
+// writes.
+func release(c *sql.Conn, err error) {
 	if isReadOnly(err) {
 		_ = c.Raw(func(any) error { return driver.ErrBadConn })
 	}
-	return err
+	_ = c.Close()
 }
 
 // closed is the error of calls after Close, or whose context is over.

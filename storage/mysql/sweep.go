@@ -2,8 +2,8 @@ package mysql
 
 import (
 	"context"
-	"database/sql"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -193,14 +193,21 @@ func (b *batch) lastToGo(queue string, spec pawl.SweepSpec) (moment, seq int64, 
 	return moment, seq, nil
 }
 
-// sweepFences removes rows that have done their work.
-func (b *batch) sweepFences(spec pawl.SweepSpec, _ *pawl.Swept) (full bool, err error) {
-	last, err := b.number(b.sql("SELECT MAX(n) FROM pawl_fence"))
-	if last == 0 || err != nil {
+// sweepFences removes rows that have done their work. Those of claims that are
+// not committed stay: one of them may belong to a process that stands still.
+func (b *batch) sweepFences(pawl.SweepSpec, *pawl.Swept) (full bool, err error) {
+	t := b.sql("SELECT n FROM pawl_fence ORDER BY n LIMIT ").num(maxFences).add(" FOR UPDATE SKIP LOCKED")
+	done, err := column[int64](b, t)
+	if err != nil {
 		return false, err
 	}
-	_, err = b.exec(b.sql("DELETE FROM pawl_fence WHERE n <= ").num(last).add(" ORDER BY n LIMIT ").num(maxFences))
-	return false, err
+	for part := range slices.Chunk(done, maxRows) {
+		t := b.sql("DELETE j FROM JSON_TABLE('[").nums(part).add("]', '$[*]' COLUMNS (n BIGINT PATH '$')) AS v")
+		if _, err := b.exec(t.add(" STRAIGHT_JOIN pawl_fence AS j FORCE INDEX (PRIMARY) ON j.n = v.n")); err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // maxFences is how many claims a sweep cleans up after, some milliseconds of
@@ -209,19 +216,20 @@ const maxFences = 20_000
 
 // nextOfAll is how long until the next thing that Sweep does is due.
 func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
-	t := b.time(b.sql("SELECT "))
-	for _, state := range []string{"1", "2", "3", "4", "6"} {
-		t.add(", (SELECT MIN(wake_at) FROM pawl_job FORCE INDEX (wake) WHERE state = ").add(state).add(" AND wake_at IS NOT NULL)")
+	if err := b.lookAtClock(); err != nil {
+		return 0, err
 	}
-	var next int64
-	err := b.each(t, func(row scanner) error {
-		var at [5]sql.NullInt64
-		err := row.Scan(&b.now, &at[0], &at[1], &at[2], &at[3], &at[4])
-		for _, a := range at {
-			next = sooner(next, a.Int64)
+	t := b.sql("SELECT MIN(at) FROM (")
+	for i, state := range []string{"1", "2", "3", "4", "6"} {
+		if i > 0 {
+			t.add(" UNION ALL ")
 		}
-		return err
-	})
+		from := " FROM pawl_job FORCE INDEX (wake) WHERE state = " + state + " AND wake_at "
+		t.add("SELECT MIN(wake_at) AS at").add(from).add("> ").num(b.now)
+		// What is due and still there is locked.
+		t.add(" UNION ALL SELECT ").num(b.now + heldPause).add(" AS at").add(from).add("<= ").num(b.now).add(" LIMIT 1")
+	}
+	next, err := b.number(t.add(") AS due"))
 	if err != nil || spec.BuriedRetention <= 0 {
 		return until(next, b.now), err
 	}
@@ -229,13 +237,22 @@ func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
 		if queue, err = b.nextQueue(queue); queue == "" || err != nil {
 			return until(next, b.now), err
 		}
-		at, err := b.number(b.sql("SELECT MIN(moment) FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue).
-			add(" AND state = 5 AND urgency = 0"))
+		at, err := b.buriedUntil(queue, microseconds(spec.BuriedRetention))
 		if err != nil {
 			return 0, err
 		}
-		if at > 0 {
-			next = sooner(next, at+microseconds(spec.BuriedRetention))
-		}
+		next = sooner(next, at)
 	}
+}
+
+// buriedUntil is when the first buried job of a queue is to go, as far as the
+// oldest ones tell; 0 if there is none. A window keeps a job for longer.
+func (b *batch) buriedUntil(queue string, retention int64) (int64, error) {
+	t := b.sql("SELECT MIN(at) FROM (SELECT moment + GREATEST(").num(retention)
+	t.add(", IF(umode = 2 AND ukey <> '', uwindow, 0)) AS at FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
+	at, err := b.number(t.add(" AND state = 5 AND urgency = 0 ORDER BY moment, seq LIMIT ").num(pawl.MaxStep).add(") AS oldest"))
+	if at > 0 && at <= b.now {
+		at = b.now + heldPause
+	}
+	return at, err
 }

@@ -25,8 +25,9 @@ func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
 // A call that fails, also because its context has ended, leaves nothing behind
 // in the transaction, which can go on. If the server can't promise that, the
 // error wraps [pawl.ErrTxOver], and so does that of every later call: after a
-// deadlock, for which it rolls back the whole transaction; after a wait for a
-// lock that took too long; and when the connection is lost, as it is when a
+// deadlock, for which it rolls back the whole transaction, as it does with
+// innodb_snapshot_isolation for a row that has changed since the snapshot; after a
+// wait for a lock that took too long; and when the connection is lost, as it is when a
 // context ends while a statement is under way. Nothing is retried then. Nor does
 // a call do anything if there is no transaction, because a statement of the
 // program has met a deadlock before.
@@ -217,7 +218,7 @@ func isEnd(err error) bool {
 // one should not go on, after a statement that failed with err.
 func endsTransaction(err error) bool {
 	c := code(err)
-	return c == codeDeadlock || c == codeLockTimeout || isReadOnly(err) || isLost(err) || errors.Is(err, sql.ErrTxDone)
+	return c == codeDeadlock || c == codeChanged || c == codeLockTimeout || isReadOnly(err) || isLost(err) || errors.Is(err, sql.ErrTxDone)
 }
 
 // InTx runs f in a transaction at the server's default isolation, commits it, and
@@ -227,24 +228,41 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	tx, err := s.db.BeginTx(ctx, nil)
+	c, tx, err := s.begin(ctx)
 	if err != nil {
 		return explain("begin", err)
 	}
-	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+	defer func() {
+		_ = tx.Rollback() // does nothing after a commit
+		release(c, err)
+	}()
 	w := &txWriter{s: s, run: tx}
-	if err := f(tx, w); err != nil {
+	if err = f(tx, w); err != nil {
 		return err
 	}
-	if err := tx.Commit(); err != nil {
+	if err = tx.Commit(); err != nil {
 		if ended := ctx.Err(); ended != nil {
 			err = withCause(ended, err)
 		}
-		if code(err) == codeDeadlock {
+		if c := code(err); c == codeDeadlock || c == codeChanged {
 			return fmt.Errorf("pawl/mysql: commit: %w: %w", pawl.ErrTxOver, err)
 		}
 		return explain("commit", err)
 	}
 	s.watch.publish(&w.events)
 	return nil
+}
+
+// begin begins a transaction on a connection that is to be released.
+func (s *Store) begin(ctx context.Context) (c *sql.Conn, tx *sql.Tx, err error) {
+	err = retry(ctx, func() (err error) {
+		if c, err = s.db.Conn(ctx); err != nil {
+			return err
+		}
+		if tx, err = c.BeginTx(ctx, nil); err != nil {
+			release(c, err)
+		}
+		return err
+	})
+	return c, tx, err
 }

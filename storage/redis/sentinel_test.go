@@ -17,6 +17,7 @@ func TestPoolSentinel(t *testing.T) {
 		"hang":  {(*testserver.RedisServer).Pause, (*testserver.RedisServer).Resume},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := testserver.NewRedisSentinel(t, nil)
 			one := server.Client(nil)
 			t.Cleanup(func() {

@@ -172,7 +172,7 @@ func atomicPerShard(t *testing.T, c *client.ClusterClient) {
 	for _, q := range reqs {
 		q.MaxDepth = 25
 	}
-	if _, err := s.Enqueue(t.Context(), reqs); !errors.Is(err, pawl.ErrFull) {
+	if _, err := s.Enqueue(t.Context(), reqs); err == nil || !strings.Contains(err.Error(), pawl.ErrFull.Error()) {
 		t.Fatalf("error %v", err)
 	}
 	there := mustClaim(t, s, 100)
@@ -198,7 +198,7 @@ func wokenByShard(t *testing.T, c *client.ClusterClient) {
 	var at atomic.Int64
 	s.Place(func(string, int) int { return int(at.Load()) })
 	l := listen(t, open(t, c, &redis.Options{Prefix: s.Prefix()}))
-	for _, shard := range []int64{3, 1, 2, 0} {
+	for i, shard := range []int64{3, 1, 2, 0, 3, 1, 2, 0} {
 		at.Store(shard)
 		l.idle(1)
 		mustEnqueue(t, s, request(pawl.Request{}))
@@ -206,7 +206,11 @@ func wokenByShard(t *testing.T, c *client.ClusterClient) {
 		}
 		before, _ := commands(t, c)
 		jobs := mustClaim(t, l.s, 1)
-		if after, _ := commands(t, c); len(jobs) != 1 || after-before != 1 {
+		after, _ := commands(t, c)
+		if i < testShards {
+			after-- // a Store enters a shard in the register when it first gets a job there
+		}
+		if len(jobs) != 1 || after-before != 1 {
 			t.Errorf("claimed %d jobs of shard %d with %d calls", len(jobs), shard, after-before)
 		}
 	}
@@ -216,7 +220,9 @@ func wokenByShard(t *testing.T, c *client.ClusterClient) {
 // they did for another queue before is not done twice.
 func dividedOnCluster(t *testing.T, c *client.ClusterClient) {
 	old := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
-	mustEnqueue(t, old, request(pawl.Request{Queue: "other"}))
+	first := request(pawl.Request{})
+	first.Queue = "other"
+	mustEnqueue(t, old, first)
 	spec := asking(1)
 	spec.Queues[0].Queue = "other"
 	got, err := old.Claim(t.Context(), spec)

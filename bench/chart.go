@@ -97,9 +97,9 @@ func barLabel(r *Result) string {
 
 // Measures of a chart, in pixels.
 const (
-	chartWidth            = 760
-	labelWidth            = 190 // where bars begin
-	barWidth              = 370 // of the longest
+	chartWidth            = 800
+	labelWidth            = 220 // where bars begin
+	barWidth              = 360 // of the longest
 	barHeight, barStep    = 15, 21
 	headHeight, panelRest = 28, 12
 )

@@ -124,19 +124,19 @@ func writeLosses(b *strings.Builder, results []*Result) {
 
 func writeTargets(b *strings.Builder, results []*Result) {
 	rows := [][]string{{"storage", "figure", "of", "target", "measured", ""}}
-	measured := 0
 	for _, t := range targets() {
-		row := t.row(results)
-		if row[5] != "" {
-			measured++
+		if row := t.row(results); row != nil {
+			rows = append(rows, row)
 		}
-		rows = append(rows, row)
 	}
-	if measured == 0 {
+	if len(rows) == 1 {
 		return
 	}
 	b.WriteString("\n## Targets\n\nOf several figures that a target is about, the worst counts. A ratio to `raw` is the share of\nthe limit.\n\n")
 	writeRows(b, rows)
+	if others := len(targets()) - len(rows) + 1; others > 0 {
+		fmt.Fprintf(b, "\nThis run has no figures for %d more targets.\n", others)
+	}
 }
 
 // writeMissing lists cells without figures. That a system does not offer what a

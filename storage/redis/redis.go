@@ -16,7 +16,7 @@
 //   - appendonly no: a crash loses what is newer than the last snapshot.
 //   - maxmemory with another maxmemory-policy than noeviction: jobs are deleted
 //     when the memory is full. With noeviction Enqueue fails then, and all else
-//     goes on.
+//     goes on, also New, so that those who start can make room.
 //
 // A failover to a replica loses what that replica had not yet received, also what
 // was accepted, and can bring back what was settled, so that a job runs again. A
@@ -33,8 +33,10 @@
 // # Clusters
 //
 // All keys of a queue have one hash tag. An Enqueue of several queues is one step
-// for each of them, and so is a Claim. On one server an Enqueue of any number of
-// queues is all or none.
+// for each of them, and so is a Claim: if one queue is full after another has got its
+// jobs, the error is not [pawl.ErrFull], and the same call repeated finds them. On one
+// server an Enqueue of any number of queues is all or none. A client that reads from
+// replicas can't be used.
 //
 // # Divided queues
 //
@@ -68,7 +70,8 @@
 // wakes as many of those as its jobs keep busy, by PUBLISH, and none else: fifty
 // idle processes make one claim for one job, not fifty. A claimer that died is
 // passed over, but on a cluster only if it was connected to the same node; there
-// more are woken than needed. If the one that was woken has meanwhile become busy
+// more are woken than needed. Close and Sweep take away the names of those that listen no
+// more. If the one that was woken has meanwhile become busy
 // with another queue, the job waits until one of the others polls. Ended claims,
 // and jobs that will be due before all others, are told to all.
 //
@@ -79,6 +82,8 @@
 // for as long as it takes, some 20 µs each: an Enqueue of 10,000, a Claim when
 // 10,000 jobs have become due. A waiting job takes about 290 bytes besides its
 // payload, a completed one that is kept 600.
+//
+// List reads all of each job, also without payloads, about 1 MiB a step.
 //
 // Sweep also looks at some records of each queue, and puts right what evictions, a
 // foreign hand or a restored backup have left: records in no index, entries
@@ -272,7 +277,7 @@ func (s *Store) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Recei
 // Settle implements [pawl.Writer].
 func (s *Store) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
 	return call(ctx, s, "settle", again(func(repeat bool) ([]pawl.Ref, error) {
-		if repeat {
+		if repeat && s.cluster { // on one server all of the first call was refused
 			outcomes = repeated(outcomes)
 		}
 		return s.settle(ctx, outcomes)

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // The register is one key, on one node of a cluster, that has the tag of each queue that
@@ -43,6 +45,9 @@ func (d *touched) due(t time.Time, tags []tag) (due []tag) {
 // touch enters tags that hold something, unless that was done of late. A failure does not
 // matter to the call that did its work before: a later one tries again.
 func (s *Store) touch(ctx context.Context, tags []tag) {
+	if ctx.Err() != nil {
+		return
+	}
 	if due := s.touched.due(s.time(), tags); len(due) > 0 {
 		_ = s.enterTags(ctx, "HSETNX", due...) // see above
 	}
@@ -67,7 +72,14 @@ func (s *Store) enter(ctx context.Context, command, key string, pairs ...string)
 	for _, p := range pairs {
 		args = append(args, p)
 	}
-	_, err := s.run(ctx, s.scripts.enter, []string{key}, args...)
+	sc, keys := s.scripts.enter, []string{key}
+	err := s.client.EvalSha(ctx, sc.sha, keys, args...).Err() // the client may repeat it
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		err = s.client.Eval(ctx, sc.source, keys, args...).Err()
+	}
+	if err != nil {
+		s.unreachable(ctx, err)
+	}
 	return err
 }
 

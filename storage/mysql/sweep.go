@@ -227,7 +227,7 @@ func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
 		from := " FROM pawl_job FORCE INDEX (wake) WHERE state = " + state + " AND wake_at "
 		t.add("SELECT MIN(wake_at) AS at").add(from).add("> ").num(b.now)
 		// What is due and still there is locked.
-		t.add(" UNION ALL SELECT ").num(b.now + heldPause).add(" AS at").add(from).add("<= ").num(b.now).add(" LIMIT 1")
+		t.add(" UNION ALL (SELECT ").num(b.now + heldPause).add(" AS at").add(from).add("<= ").num(b.now).add(" LIMIT 1)")
 	}
 	next, err := b.number(t.add(") AS due"))
 	if err != nil || spec.BuriedRetention <= 0 {

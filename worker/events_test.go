@@ -156,6 +156,8 @@ func TestEventsOfQueues(t *testing.T) {
 				t.Error(err)
 			}
 		}
+		rest(time.Second)
+		paused := time.Now()
 		pause(true)
 		synctest.Wait() // the storage tells
 		for range 10 {
@@ -173,6 +175,9 @@ func TestEventsOfQueues(t *testing.T) {
 		var got []string
 		for _, e := range f.drain() {
 			got = append(got, fmt.Sprint(e.Type, " ", e.Queue, " ", e.Count, " ", e.Over))
+			if e.Type == worker.EventPaused && !e.At.Equal(paused) {
+				t.Errorf("the pause was told %v late", e.At.Sub(paused))
+			}
 		}
 		want := []string{"paused default 0 false", "depth default 10 true", "resumed default 0 false",
 			"depth default 0 false", "dead letters default 10 true"}
@@ -240,6 +245,25 @@ func TestEventsOfEnqueues(t *testing.T) {
 			t.Errorf("Next after Close: %+v, %v", e, err)
 		}
 	})
+}
+
+// A subscription that is full keeps nothing from another.
+func TestSubscriptionsAreApart(t *testing.T) {
+	var events worker.Events
+	q := pawl.New(memory.New(nil), &pawl.Options{Middleware: []pawl.EnqueueMiddleware{events.Enqueue}})
+	var subs [3]*worker.Subscription
+	for i, o := range []worker.SubscribeOptions{{Buffer: 1}, {Buffer: 5}, {Types: []worker.EventType{worker.EventLost}}} {
+		subs[i] = events.Subscribe(&o)
+		defer subs[i].Close()
+	}
+	enqueue(t, q, 7)
+	for i, want := range []map[worker.EventType]int64{
+		{worker.EventEnqueued: 6}, {worker.EventEnqueued: 2}, {},
+	} {
+		if diff := cmp.Diff(want, subs[i].Dropped()); diff != "" {
+			t.Errorf("dropped by %d (-want +got):\n%s", i, diff)
+		}
+	}
 }
 
 // Nobody waits for a subscriber that does not read: what its buffer does not

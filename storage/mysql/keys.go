@@ -3,6 +3,7 @@ package mysql
 import (
 	"cmp"
 	"database/sql"
+	"maps"
 	"slices"
 
 	"github.com/pawlq/pawl"
@@ -13,6 +14,15 @@ import (
 //
 // Who locks a job and its key takes the job first, as a settle does.
 func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
+	keys = slices.Clone(keys)
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
+	if b.latest {
+		var err error
+		if keys, err = b.probeKeys(keys); err != nil || len(keys) == 0 {
+			return nil, err
+		}
+	}
 	held, err := b.held(keys, false)
 	if len(held) == 0 || err != nil {
 		return nil, err
@@ -33,7 +43,7 @@ func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
 		return nil, err
 	}
 	if lock {
-		if held, err = b.held(keys, true); err != nil {
+		if held, err = b.held(slices.Sorted(maps.Keys(held)), true); err != nil {
 			return nil, err
 		}
 	}
@@ -49,11 +59,9 @@ func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
 	return all, nil
 }
 
-// held reads who holds keys.
+// held reads who holds keys, which are in order.
 func (b *batch) held(keys []string, lock bool) (map[string]pawl.ID, error) {
-	keys = slices.Clone(keys)
-	slices.Sort(keys)
-	t := b.sql("SELECT k, id FROM ").byKey(slices.Compact(keys))
+	t := b.sql("SELECT k, id FROM ").byKey(keys)
 	if lock {
 		t.add(" FOR UPDATE")
 	} else if b.latest {

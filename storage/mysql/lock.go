@@ -17,6 +17,12 @@ type jobs struct {
 // lockJobs locks the jobs of refs. In a caller's transaction it waits for those
 // that others have locked.
 func (b *batch) lockJobs(refs []pawl.Ref) (*jobs, error) {
+	if b.foreign {
+		var err error
+		if refs, err = b.existing(refs); err != nil {
+			return nil, err
+		}
+	}
 	f := &jobs{all: make(map[pawl.ID]*record, len(refs)), locked: make(map[pawl.ID]*record)}
 	var seqs []int64
 	wanted := make(map[pawl.ID]struct{}, len(refs))
@@ -43,6 +49,35 @@ func (b *batch) lockJobs(refs []pawl.Ref) (*jobs, error) {
 		f.locked[r.id] = r
 	}
 	return f, err
+}
+
+// existing are the refs whose jobs are there. To lock one that is not would lock
+// its place, see probe.go; only a job that is in the snapshot but gone, and one
+// whose ref has no Locator, is looked for that way.
+func (b *batch) existing(refs []pawl.Ref) ([]pawl.Ref, error) {
+	ids := make([]pawl.ID, len(refs))
+	for i, ref := range refs {
+		ids[i] = ref.ID
+	}
+	visible, err := b.visible(ids)
+	if err != nil {
+		return nil, err
+	}
+	var seqs []int64
+	for _, ref := range refs {
+		if _, ok := visible[ref.ID]; !ok && seqOf(ref.Locator) > 0 {
+			seqs = append(seqs, seqOf(ref.Locator))
+		}
+	}
+	slices.Sort(seqs)
+	there, err := b.probeSeqs(slices.Compact(seqs))
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(refs), func(ref pawl.Ref) bool {
+		_, ok := visible[ref.ID]
+		return !ok && seqOf(ref.Locator) > 0 && !slices.Contains(there, seqOf(ref.Locator))
+	}), nil
 }
 
 func (b *batch) bySeq(seqs []int64) *text {

@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/pawlq/pawl"
@@ -112,10 +113,21 @@ func (m *mixed) load(reqs []*pawl.Request) (err error) {
 func (b *batch) present(ids []pawl.ID) (map[pawl.ID]struct{}, error) {
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, compareIDs)
-	t := b.sql("SELECT id FROM ").byID("pawl_job", "by_id", slices.Compact(ids))
-	if b.latest {
-		t.add(" LOCK IN SHARE MODE") // what is committed, not what an old snapshot holds
+	ids = slices.Compact(ids)
+	all, err := b.visible(ids)
+	if !b.latest || err != nil {
+		return all, err
 	}
+	there, err := b.probeIDs(slices.DeleteFunc(ids, func(id pawl.ID) bool { _, ok := all[id]; return ok }))
+	for _, id := range there {
+		all[id] = struct{}{}
+	}
+	return all, err
+}
+
+// visible says which IDs a plain read sees.
+func (b *batch) visible(ids []pawl.ID) (map[pawl.ID]struct{}, error) {
+	t := b.sql("SELECT id FROM ").byID("pawl_job", "by_id", ids)
 	all := make(map[pawl.ID]struct{})
 	err := b.each(t, func(row scanner) error {
 		var id []byte
@@ -247,6 +259,9 @@ func (m *mixed) store() error {
 // dropOldest cancels the least urgent job of a queue.
 func (m *mixed) dropOldest(queue string) error {
 	b := m.b
+	if b.foreign {
+		return b.dropVisible(queue)
+	}
 	least := func(rest string) ([]*record, error) {
 		t := b.locking("SELECT "+recordColumns, "place").add("queue = ").name(queue).add(rest)
 		return b.lock(b.forUpdate(t))
@@ -271,3 +286,32 @@ func (m *mixed) dropOldest(queue string) error {
 	}
 	return b.flush(found)
 }
+
+// dropVisible is dropOldest in a caller's transaction. Its locks last, so it takes
+// none but that of the job: a search that locks would lock the places between jobs.
+func (b *batch) dropVisible(queue string) error {
+	for _, part := range []string{" AND state = 2 ORDER BY urgency DESC, moment, seq", " AND state = 1 AND urgency = 0 ORDER BY moment, seq"} {
+		seqs, err := column[int64](b, b.sql("SELECT seq FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue).
+			add(part).add(" LIMIT ").num(dropTries))
+		if err != nil {
+			return err
+		}
+		for _, seq := range seqs {
+			found, err := b.lock(b.bySeq([]int64{seq}))
+			if err != nil {
+				return err
+			}
+			if len(found) == 1 && found[0].state.Waiting() {
+				found[0].finish(pawl.Canceled, pawl.ReasonDropped, b.now)
+				return b.flush(found)
+			}
+		}
+	}
+	return &undoError{errSnapshot, errSnapshot}
+}
+
+// dropTries is how many jobs are looked at that are not as the snapshot of a
+// caller's transaction shows them.
+const dropTries = 5
+
+var errSnapshot = errors.New("the snapshot of the transaction is too old to drop a job")

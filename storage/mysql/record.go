@@ -61,6 +61,7 @@ type record struct {
 	payload, result []byte
 	// What save has to do beside the row.
 	setPayload, setResult bool
+	wasApart              int // parts that were apart before they were set
 	dropKey               bool
 	dirty, gone           bool
 }

@@ -74,7 +74,7 @@ func (b *batch) flush(records []*record) error {
 		return err
 	}
 	for _, r := range records {
-		r.dirty, r.dropKey, r.setPayload, r.setResult = false, false, false, false
+		r.dirty, r.dropKey, r.setPayload, r.setResult, r.wasApart = false, false, false, false, 0
 	}
 	return nil
 }
@@ -162,6 +162,7 @@ func (r *record) store(part int, data []byte) {
 		r.result, r.setResult = data, true
 	}
 	r.dirty = true
+	r.wasApart |= r.apart & part
 	r.apart &^= part
 	if len(data) > apartSize {
 		r.apart |= part
@@ -179,7 +180,7 @@ func (b *batch) saveBlobs(records []*record) error {
 			switch {
 			case set && r.apart&part != 0:
 				save = append(save, r)
-			case set && r.seq > 0:
+			case set && r.wasApart&part != 0: // one that is not there must not be locked
 				drop = append(drop, r.id)
 			}
 		}
@@ -216,18 +217,16 @@ func (b *batch) delete(records []*record) error {
 		if _, err := b.exec(b.sql("DELETE j FROM ").seqs(seqsOf(part))); err != nil {
 			return err
 		}
-		var apart []pawl.ID
-		for _, r := range part {
-			if r.apart != 0 {
-				apart = append(apart, r.id)
+		for _, blob := range []int{payloadPart, resultPart} {
+			var apart []pawl.ID
+			for _, r := range part {
+				if (r.apart|r.wasApart)&blob != 0 {
+					apart = append(apart, r.id)
+				}
 			}
-		}
-		if len(apart) == 0 {
-			continue
-		}
-		slices.SortFunc(apart, compareIDs)
-		if _, err := b.exec(b.sql("DELETE j FROM ").byID("pawl_blob", "PRIMARY", apart)); err != nil {
-			return err
+			if err := b.dropBlobs(apart, blob); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -45,7 +45,7 @@ func newGroup(o *options, w *Workload, p Params, storage string) group {
 			continue
 		}
 		for _, v := range c.Variants(w) {
-			if v.Extra && o.Quick || o.brief() && w.Single && g.keepsOtherwise(c.Name, v.Retention) {
+			if v.Extra && (o.brief() || o.Quick && c.Name != "pawl") || o.brief() && w.Single && g.keepsOtherwise(c.Name, v.Retention) {
 				continue
 			}
 			cell := &Cell{Settings: o.Settings, W: w, C: c, V: v, P: p.with(w, v, o.Payload)}

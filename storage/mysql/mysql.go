@@ -17,7 +17,10 @@
 // No connection is held between calls, and no setting of one is changed: the
 // Store's own transactions are READ COMMITTED, whatever the server's default is.
 // The settings interpolateParams, parseTime, loc and charset of the driver play
-// no role.
+// no role. New refuses connections with autocommit=0, sql_safe_updates=1,
+// unique_checks=0, a completion_type other than NO_CHAIN, a sql_select_limit below
+// 10,000, or EMPTY_STRING_IS_NULL in sql_mode. It looks at one of the pool, so all
+// should be alike; and those of the transactions given to SQLTx should be, too.
 //
 // # Wake-ups
 //
@@ -29,10 +32,15 @@
 //
 // # Open transactions
 //
-// A job that an open transaction has settled stays locked until that ends. It
-// delays nothing: heartbeats, rescues and the settling of other jobs pass it by.
+// A job that an open transaction has settled stays locked until that ends.
+// Heartbeats, rescues, sweeps, claims and the settling of other jobs pass it by.
 // An enqueue of the same ID or unique key waits for it, and so does a change by
 // hand, as long as the server's innodb_lock_wait_timeout at a time.
+//
+// Other enqueues do not wait, with two exceptions at REPEATABLE READ and all of it
+// at SERIALIZABLE, where each read locks: a transaction whose snapshot shows a job
+// that is gone when it settles it may hold up all enqueues, and one that has met a
+// key which its snapshot does not show those of the keys right before it.
 //
 // # Order
 //

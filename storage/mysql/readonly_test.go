@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
 	"sync"
@@ -124,6 +125,26 @@ func TestFailoverInsideCalls(t *testing.T) {
 		if f.recover() {
 			t.Errorf("%s: nothing was refused", c.name)
 		}
+	}
+}
+
+// InTx does not make its function again, but it gives up the connection.
+func TestFailoverInTx(t *testing.T) {
+	f := newFailing(t)
+	f.failOver()
+	add := func() error {
+		return f.s.InTx(t.Context(), func(_ *sql.Tx, w pawl.Writer) error {
+			_, err := w.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{})})
+			return err
+		})
+	}
+	for range f.s.DB().Stats().OpenConnections {
+		if err := add(); !errors.Is(err, pawl.ErrTxOver) {
+			t.Errorf("error %v, want ErrTxOver", err)
+		}
+	}
+	if err := add(); err != nil {
+		t.Errorf("all connections to the old primary are used up: %v", err)
 	}
 }
 

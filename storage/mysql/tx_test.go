@@ -393,3 +393,27 @@ func TestStorageOtherwise(t *testing.T) {
 		})
 	}
 }
+
+// With innodb_snapshot_isolation the server ends a transaction that meets a row
+// which has changed since its snapshot.
+func TestSnapshotIsolation(t *testing.T) {
+	s := fresh(t, nil)
+	enqueue(t, s, pawl.Request{})
+	j := claim(t, s, 1)[0]
+	tx := beginTx(t, s.DB(), sql.LevelRepeatableRead)
+	run(t, tx, "SET SESSION innodb_snapshot_isolation = ON")
+	run(t, tx, "SELECT COUNT(*) INTO @n FROM pawl_meta")
+	if _, err := s.Extend(t.Context(), []pawl.Renewal{{Ref: j.Ref, Lease: time.Minute}}); err != nil {
+		t.Fatal(err)
+	}
+	w := s.Tx(tx)
+	for range 2 {
+		if _, err := w.Settle(t.Context(), []pawl.Outcome{{Ref: j.Ref, Verb: pawl.Ack}}); !errors.Is(err, pawl.ErrTxOver) {
+			t.Errorf("error %v, want ErrTxOver", err)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	settle(t, s, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+}

@@ -33,7 +33,7 @@ func depthRules() []testCase {
 		{
 			name: "drop sees the call's own jobs",
 			says: "The jobs of the same Enqueue that came before count, and can be the oldest.",
-			run:  depthDropOwn, needs: traits.exactDepth,
+			run:  depthDropOwn, needs: traits.exactDepth, ordered: true,
 		},
 		{
 			name: "drop gives up the record and the key",

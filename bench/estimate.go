@@ -66,32 +66,41 @@ func estimate(groups []group) (sum time.Duration) {
 	return sum
 }
 
-// scaled is an estimate as the run up to now has it.
-func (r *runner) scaled(d time.Duration) time.Duration {
-	if r.planned < 20*time.Second { // too little to judge by
-		return d
+// remaining is how long the rest of the run takes: its estimate, and for each cell
+// what those up to now took more, or less, than theirs. That is nearly all time of
+// preparation, since the time of a cell itself is bounded.
+func (r *runner) remaining(estimated time.Duration) time.Duration {
+	const enough = 10 // cells to judge by
+	if r.ran < enough {
+		return estimated
 	}
-	return time.Duration(float64(d) * time.Since(r.began).Seconds() / r.planned.Seconds())
+	more := (time.Since(r.began) - r.planned) / time.Duration(r.ran)
+	return max(estimated+more*time.Duration(r.total-r.ran), 0)
 }
 
-// fit shortens the cells that are left if the budget asks for it.
+// fit gives the cells that are left the greatest limit that the budget allows.
 func (r *runner) fit(left []group) {
 	if r.budget == 0 {
 		return
 	}
 	for _, limit := range limits {
-		if r.limit > 0 && limit > r.limit {
-			continue // cells do not grow again
-		}
 		setLimit(left, limit)
 		r.left = estimate(left)
-		if time.Since(r.began)+r.scaled(r.left) <= r.budget || limit == limits[len(limits)-1] {
-			if limit != r.limit && limit < quickLimit {
-				r.say("cells of %v from here on, to end in time", limit)
-			}
-			r.limit = limit
+		if limit == limits[len(limits)-1] || time.Since(r.began)+r.remaining(r.left) <= r.budget {
+			r.setLimit(limit)
 			return
 		}
+	}
+}
+
+// setLimit notes a limit, and says so if it is a new one.
+func (r *runner) setLimit(limit time.Duration) {
+	if r.limit > 0 && limit != r.limit {
+		r.say("cells of %v from here on, to end in time", limit)
+	}
+	r.limit = limit
+	if r.shortest == 0 || limit < r.shortest {
+		r.shortest = limit
 	}
 }
 

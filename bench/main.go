@@ -138,7 +138,7 @@ func runCells(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 	}
 	results := r.runAll(ctx, groups)
 	env, envErr := environment(ctx, places, results)
-	env = append(env, settings(o, r.limit))
+	env = append(env, settings(o, r.shortest))
 	err = errors.Join(ctx.Err(), r.failed(), envErr, places.Close())
 	if o.json != "" {
 		err = errors.Join(err, writeJSON(o.json, env, results))
@@ -150,7 +150,7 @@ func runCells(ctx context.Context, args []string, stdout, stderr io.Writer) (err
 func settings(o *options, shortest time.Duration) string {
 	said := fmt.Sprintf("cells of %v, %d repetitions in turn, %d jobs in a backlog, payloads of %d bytes", o.Limit, o.Reps, o.Jobs, o.Payload)
 	if shortest > 0 && shortest < o.Limit {
-		said += fmt.Sprintf("; cells were shortened, at last to %v, to end in time", shortest)
+		said += fmt.Sprintf("; some were shortened, down to %v, to end in time", shortest)
 	}
 	return said
 }

@@ -15,7 +15,8 @@ type runner struct {
 	progress io.Writer
 	save     func([]*Result) error // called after each group with all results up to then; nil: nothing
 	budget   time.Duration         // in which the run is to end, with shorter cells if need be; 0: none
-	limit    time.Duration         // the shorter limit that the budget has led to; 0: that of the cells
+
+	limit, shortest time.Duration // that the budget has led to, now and at all; 0: those of the cells
 
 	total, ran    int
 	began         time.Time
@@ -152,7 +153,7 @@ func (r *runner) tell(c *Cell, o outcome, took time.Duration) {
 		said += fmt.Sprintf("  failed: %v", o.err)
 	}
 	r.say("[%d/%d %s, %s left] %s (%.1f s)%s", r.ran, r.total, time.Since(r.began).Round(time.Second),
-		r.scaled(r.left).Round(time.Second), c.Name(), took.Seconds(), said)
+		r.remaining(r.left).Round(time.Second), c.Name(), took.Seconds(), said)
 }
 
 // say prints a line on the progress of the run. A line that can't be written

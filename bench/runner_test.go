@@ -108,9 +108,15 @@ func TestCellsAreShortenedToEndInTime(t *testing.T) {
 		t.Errorf("cells of %v with enough time", r.limit)
 	}
 	// Half of the time is over with a third of the work.
-	r.began, r.planned = time.Now().Add(-r.budget/2), r.budget/3
+	r.began, r.planned, r.total = time.Now().Add(-r.budget/2), r.budget/3, count(groups)
+	r.ran = r.total / 3
 	r.fit(groups[len(groups)/3:])
-	if r.limit >= quickLimit || !slices.Contains(limits, r.limit) || groups[len(groups)-1][0].Limit != r.limit {
+	if r.limit >= quickLimit || r.shortest != r.limit || !slices.Contains(limits, r.limit) || groups[len(groups)-1][0].Limit != r.limit {
 		t.Errorf("cells of %v with too little time", r.limit)
+	}
+	// All the same the cells before the last have caught up.
+	r.began = time.Now().Add(-r.planned)
+	if r.fit(groups[len(groups)-1:]); r.limit != quickLimit || r.shortest == quickLimit {
+		t.Errorf("cells of %v, at least of %v, with enough time again", r.limit, r.shortest)
 	}
 }

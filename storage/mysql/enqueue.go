@@ -86,11 +86,11 @@ func metaSize(meta map[string]string) (n int) {
 // own. What was there already is found out before the commit: a new job may have
 // run and gone right after it.
 func (s *Store) insertAlone(ctx context.Context, e *enqueue) error {
-	first := e.firsts()
-	if len(first) == 1 {
+	if first := e.firsts(); len(first) == 1 {
 		return s.insertOne(ctx, e, first)
 	}
 	return s.inTx(ctx, func(b *batch) error {
+		first := e.firsts() // what another try has found is undone
 		stored, err := b.insert(e, first, true)
 		if err == nil && int(stored) < len(first) {
 			_, err = e.sortOut(b, first)

@@ -307,6 +307,9 @@ func (b *batch) dropVisible(queue string) error {
 			}
 		}
 	}
+	if !b.latest {
+		return errAgain // which helps where each statement has a snapshot of its own
+	}
 	return &undoError{errSnapshot, errSnapshot}
 }
 

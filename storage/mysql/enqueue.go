@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/google/uuid"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -86,8 +88,11 @@ func metaSize(meta map[string]string) (n int) {
 // own. What was there already is found out before the commit: a new job may have
 // run and gone right after it.
 func (s *Store) insertAlone(ctx context.Context, e *enqueue) error {
-	if first := e.firsts(); len(first) == 1 {
-		return s.insertOne(ctx, e, first)
+	switch {
+	case len(e.firsts()) == 1:
+		return s.insertSingly(ctx, e, (*batch).insertOne)
+	case s.mariaDB:
+		return s.insertSingly(ctx, e, (*batch).insertReturning)
 	}
 	return s.inTx(ctx, func(b *batch) error {
 		first := e.firsts() // what another try has found is undone
@@ -99,17 +104,13 @@ func (s *Store) insertAlone(ctx context.Context, e *enqueue) error {
 	})
 }
 
-// insertOne needs no transaction: the number of rows tells all.
-func (s *Store) insertOne(ctx context.Context, e *enqueue, first []int) error {
+// insertSingly runs f, which is one statement, without a transaction.
+func (s *Store) insertSingly(ctx context.Context, e *enqueue, f func(*batch, *enqueue, []int) error) error {
 	var b *batch
 	err := s.alone(ctx, func(own *batch) error {
 		b = own
-		stored, err := b.insert(e, first, true)
-		if err != nil {
+		if err := f(b, e, e.firsts()); err != nil {
 			return &sentError{err}
-		}
-		if stored == 0 {
-			e.got(first[0], pawl.Exists, e.reqs[first[0]].ID)
 		}
 		return nil
 	})
@@ -117,6 +118,33 @@ func (s *Store) insertOne(ctx context.Context, e *enqueue, first []int) error {
 		s.watch.publish(&b.events)
 	}
 	return err
+}
+
+// insertOne inserts one row: the number of rows tells all.
+func (b *batch) insertOne(e *enqueue, first []int) error {
+	stored, err := b.insert(e, first, true)
+	if err == nil && stored == 0 {
+		e.got(first[0], pawl.Exists, e.reqs[first[0]].ID)
+	}
+	return err
+}
+
+// insertReturning inserts rows and has the server say which, as MariaDB can.
+func (b *batch) insertReturning(e *enqueue, first []int) error {
+	stored, err := column[uuid.UUID](b, b.insertText(e, first, true).add(" RETURNING id"))
+	if len(stored) == len(first) || err != nil {
+		return err
+	}
+	mine := make(map[pawl.ID]struct{}, len(stored))
+	for _, id := range stored {
+		mine[id] = struct{}{}
+	}
+	for _, i := range first {
+		if _, ok := mine[e.reqs[i].ID]; !ok {
+			e.got(i, pawl.Exists, e.reqs[i].ID)
+		}
+	}
+	return nil
 }
 
 // firsts are the places of the first request of each ID. The others exist when
@@ -177,6 +205,10 @@ func (e *enqueue) insertPart(b *batch, places []int) error {
 
 // insert stores rows whose ID is not there, and says how many.
 func (b *batch) insert(e *enqueue, places []int, relative bool) (stored int64, err error) {
+	return b.exec(b.insertText(e, places, relative))
+}
+
+func (b *batch) insertText(e *enqueue, places []int, relative bool) *text {
 	t := b.sql("INSERT IGNORE INTO pawl_job (" + insertColumns + ") VALUES ")
 	list(t, places, func(i int) {
 		now := b.now
@@ -188,7 +220,7 @@ func (b *batch) insert(e *enqueue, places []int, relative bool) (stored int64, e
 		r.insertValues(b, t, relative)
 		b.events.dueIn(r.queue, max(0, r.runAt-now))
 	})
-	return b.exec(t)
+	return t
 }
 
 // sortOut finds which of the rows were inserted by this call, whose places it

@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -15,8 +16,17 @@ import (
 // A job that is gone right after the commit is reported as stored all the same.
 // The pool has one connection, so the calls take it in turn.
 func TestReceiptOfJobThatIsGone(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		t.Run(fmt.Sprintf("slow way %v", slow), func(t *testing.T) { receiptOfJobThatIsGone(t, slow) })
+	}
+}
+
+func receiptOfJobThatIsGone(t *testing.T, slow bool) {
 	db := openDB(t, testserver.MariaDB(t), 1, nil)
 	s := open(t, db, &mysql.Options{PollInterval: -1})
+	if slow {
+		s.SlowWay()
+	}
 	old, added := request(pawl.Request{}), request(pawl.Request{})
 	if _, err := s.Enqueue(t.Context(), []*pawl.Request{old}); err != nil {
 		t.Fatal(err)

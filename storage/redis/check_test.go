@@ -68,6 +68,35 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
+// TestForeignNames refuses names that would be those of a shard, or leave the hash tag.
+func TestForeignNames(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	s := openDivided(t, c)
+	paused := true
+	for _, name := range []string{"default#0", "a}b", "{", strings.Repeat("a", pawl.MaxNameLen+1)} {
+		q := request(pawl.Request{})
+		q.Queue = name
+		spec := asking(1)
+		spec.Queues[0].Queue = name
+		for what, f := range map[string]func() error{
+			"enqueue": func() error { _, err := s.Enqueue(t.Context(), []*pawl.Request{q}); return err },
+			"claim":   func() error { _, err := s.Claim(t.Context(), spec); return err },
+			"get":     func() error { _, err := s.Get(t.Context(), name, q.ID); return err },
+			"list": func() error {
+				_, err := s.List(t.Context(), pawl.ListSpec{Filter: pawl.Filter{Queue: name}, Limit: 1})
+				return err
+			},
+			"count":     func() error { _, err := s.Count(t.Context(), name); return err },
+			"change":    func() error { _, err := s.Change(t.Context(), pawl.Change{Verb: pawl.Delete, Queue: name}); return err },
+			"configure": func() error { return s.Configure(t.Context(), name, pawl.QueueSettings{Paused: &paused}) },
+		} {
+			if err := f(); !errors.Is(err, pawl.ErrInvalid) {
+				t.Errorf("%s of %q: %v", what, name, err)
+			}
+		}
+	}
+}
+
 func TestUnusableServers(t *testing.T) {
 	server := testserver.NewRedis(t, nil)
 	c := connect(t, server)

@@ -70,10 +70,10 @@
 // wakes as many of those as its jobs keep busy, by PUBLISH, and none else: fifty
 // idle processes make one claim for one job, not fifty. A claimer that died is
 // passed over, but on a cluster only if it was connected to the same node; there
-// more are woken than needed. Close and Sweep take away the names of those that listen no
-// more. If the one that was woken has meanwhile become busy
-// with another queue, the job waits until one of the others polls. Ended claims,
-// and jobs that will be due before all others, are told to all.
+// more are woken than needed. Close and Sweep take away the names of those that no
+// longer listen. If the one that was woken has meanwhile become busy with another
+// queue, the job waits until one of the others polls. Ended claims, and jobs that will
+// be due before all others, are told to all.
 //
 // # What it costs
 //

@@ -108,3 +108,43 @@ func TestSharedLimits(t *testing.T) {
 		t.Errorf("numbers %+v, %v", st, err)
 	}
 }
+
+// TestBatchJobs bounds the calls that are shared.
+func TestBatchJobs(t *testing.T) {
+	const callers = 40
+	server := testserver.NewRedis(t, nil)
+	c := connect(t, server)
+	for _, o := range []struct {
+		options redis.Options
+		least   int
+	}{
+		{redis.Options{BatchJobs: 1}, callers},
+		{redis.Options{BatchJobs: 4}, callers / 4},
+		{redis.Options{BatchBytes: 2}, callers / 2},
+	} {
+		s := open(t, c, &o.options)
+		mustEnqueue(t, s, request(pawl.Request{})) // enters the queue in the register
+		before := calls(t, c)
+		if err := server.Pause(); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				if _, err := s.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{Payload: []byte("x")})}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for st := c.PoolStats(); st.TotalConns-st.IdleConns < 2; st = c.PoolStats() {
+			runtime.Gosched()
+		}
+		if err := server.Resume(); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		if n := calls(t, c) - before; n < o.least {
+			t.Errorf("%d calls for %d callers with %+v", n, callers, o.options)
+		}
+	}
+}

@@ -203,7 +203,7 @@ func listCorrupt(w *world) {
 
 // hostile are queue names of somebody who wants to see other queues.
 var hostile = []string{
-	"x' OR queue='a", "x'", `x" OR "1"="1`, "x') OR 1=1 -- ", "a ", "a\x00", "a#0", "a}b", "{a}", "*", "%", "\\", "'",
+	"x' OR queue='a", "x'", `x" OR "1"="1`, "x') OR 1=1 -- ", "a ", "a#0", "a}b", "{a}", "*", "%", "\\", "'",
 }
 
 // listHostile asks for names that no queue can have, by the filter, by Count,

@@ -337,10 +337,8 @@ func (r *record) listed(o *record) int {
 		return r.rank(o)
 	case r.State == pawl.Scheduled:
 		return r.RunAt.Compare(o.RunAt)
-	case r.State == pawl.Running && r.part == o.part: // the order of claims is that of each part
-		return r.ClaimedAt.Compare(o.ClaimedAt)
 	case r.State == pawl.Running:
-		return 0
+		return r.ClaimedAt.Compare(o.ClaimedAt)
 	}
 	return r.FinishedAt.Compare(o.FinishedAt)
 }

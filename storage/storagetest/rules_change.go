@@ -47,7 +47,7 @@ func changeRules() []testCase {
 		{
 			name: "edit moves the job",
 			says: "A changed priority takes the job to its new place in the claim order, a changed StartBefore counts at once.",
-			run:  changeEditOrder,
+			run:  changeEditOrder, ordered: true,
 		},
 	}
 }

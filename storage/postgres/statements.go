@@ -363,6 +363,28 @@ func (q *statements) sweeps(o *Options) {
 	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM public.pawl_job WHERE purge_at IS NOT NULL AND purge_at <= (SELECT now FROM t)
 		ORDER BY purge_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
+	q.buried(o)
+	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
+	q.nextOfAll = named(withNow+`
+	SELECT coalesce(least(
+		(SELECT run_at FROM public.pawl_job WHERE state = 1 AND run_at > 0 ORDER BY run_at LIMIT 1),
+		(SELECT j.lease_until FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until > 0
+			AND (SELECT l.fence FROM public.pawl_lease l WHERE l.seq = j.seq LIMIT 1) IS DISTINCT FROM j.fence
+			ORDER BY j.lease_until LIMIT 1),
+		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL
+			AND (SELECT `+extended+` FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) ORDER BY l.until LIMIT 1),
+		(SELECT until FROM public.pawl_claim WHERE until > 0 AND hi > 0 ORDER BY until, fence LIMIT 1),
+		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
+		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
+	) - t.now, 0), t.now FROM t`, o)
+	// pawl_job_final
+	q.nextOldestBuried = named(`SELECT coalesce(min(finished_at), 0) FROM unnest($1::text[]) AS a(queue) CROSS JOIN LATERAL (
+		SELECT finished_at FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = a.queue
+		ORDER BY finished_at, id LIMIT 1) j`, o)
+}
+
+// buried are the statements that bound the dead-letter queue.
+func (q *statements) buried(o *Options) {
 	// pawl_job_final
 	q.buriedQueues = named(queuesOf("state >= 4")+`
 	SELECT q.name, (SELECT count(*) FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = q.name)
@@ -381,23 +403,6 @@ func (q *statements) sweeps(o *Options) {
 		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
 			AND (finished_at, id) <= (SELECT finished_at, id FROM x) AND NOT (`+inWindow+`)
 		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
-	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
-	q.nextOfAll = named(withNow+`
-	SELECT coalesce(least(
-		(SELECT run_at FROM public.pawl_job WHERE state = 1 AND run_at > 0 ORDER BY run_at LIMIT 1),
-		(SELECT j.lease_until FROM public.pawl_job j WHERE j.state = 3 AND j.lease_until > 0
-			AND (SELECT l.fence FROM public.pawl_lease l WHERE l.seq = j.seq LIMIT 1) IS DISTINCT FROM j.fence
-			ORDER BY j.lease_until LIMIT 1),
-		(SELECT l.until FROM public.pawl_lease l WHERE l.until IS NOT NULL
-			AND (SELECT `+extended+` FROM public.pawl_job j WHERE j.id = l.id LIMIT 1) ORDER BY l.until LIMIT 1),
-		(SELECT until FROM public.pawl_claim WHERE until > 0 AND hi > 0 ORDER BY until, fence LIMIT 1),
-		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
-		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
-	) - t.now, 0), t.now FROM t`, o)
-	// pawl_job_final
-	q.nextOldestBuried = named(`SELECT coalesce(min(finished_at), 0) FROM unnest($1::text[]) AS a(queue) CROSS JOIN LATERAL (
-		SELECT finished_at FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = a.queue
-		ORDER BY finished_at, id LIMIT 1) j`, o)
 }
 
 // queuesOf is a common table expression of the queues that hold a job in some

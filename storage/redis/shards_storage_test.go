@@ -51,11 +51,11 @@ func TestShardedStorage(t *testing.T) {
 }
 
 // TestShardedClusterStorage is TestShardedStorage where each shard needs a call of its
-// own. What calls do to one job, which the table and the model show, is as it is there.
+// own. What calls do to one job, which the table shows, is as it is there.
 func TestShardedClusterStorage(t *testing.T) {
 	c, _ := storageCluster(t)
 	h := divided(c, nil)
 	h.PartialEnqueue, h.SampledDepth = true, true
-	h.Groups = []string{"rules", "watch", "concurrent"}
+	h.Groups = []string{"rules", "watch", "concurrent", "model"}
 	storagetest.Run(t, h)
 }

@@ -95,11 +95,11 @@ func TestClusterStorage(t *testing.T) {
 }
 
 // TestFlushedStorage runs the contract while the server's cache of scripts is emptied
-// all the time. The cases of the table, and the model, run no other scripts.
+// all the time. The cases of the table run no other scripts.
 func TestFlushedStorage(t *testing.T) {
 	c := connect(t, testserver.NewRedis(t, nil))
 	h := harness(c)
-	h.Groups = []string{"rules", "watch", "concurrent"}
+	h.Groups = []string{"rules", "watch", "concurrent", "model"}
 	flushScripts(t, c)
 	storagetest.Run(t, h)
 }

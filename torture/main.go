@@ -1,0 +1,102 @@
+// Torture attacks pawl on a storage and checks its guarantees: it starts a private
+// server, producers and workers, kills, stops and cuts them off by a schedule that
+// one seed determines, and compares in the end what all of them have witnessed with
+// what the storage holds.
+//
+//	go run . -storage sqlite -jobs 20000 -for 20s
+//	go run . -storage postgres -jobs 1000000 -for 10m -results RESULTS.md
+//	go run . -storage memory -faults=false
+//
+// See README.md for what is checked.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := play(role); err != nil {
+			fmt.Fprintln(os.Stderr, "torture:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	o, err := parse(os.Args[1:], os.Stderr)
+	if err == nil {
+		err = torture(ctx, o, os.Stdout)
+	}
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "torture:", err)
+		os.Exit(1)
+	}
+}
+
+// options are what a run is.
+type options struct {
+	storage            string
+	jobs               int
+	duration           time.Duration
+	seed               uint64
+	workers, producers int
+	slots              int
+	lease, sweep       time.Duration
+	faults             bool
+	every, cutEvery    time.Duration
+	drain              time.Duration
+	results, keep      string
+	vacuity            bool
+}
+
+func parse(args []string, stderr io.Writer) (*options, error) {
+	o := new(options)
+	f := flag.NewFlagSet("torture", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&o.storage, "storage", "sqlite", fmt.Sprintf("one of %v", storages()))
+	f.IntVar(&o.jobs, "jobs", 20_000, "how many `jobs` are enqueued, those of transactions that are rolled back not counted")
+	f.DurationVar(&o.duration, "for", 20*time.Second, "how long faults go on at least; the jobs are spread over it")
+	f.Uint64Var(&o.seed, "seed", 0, "what the faults are drawn from; 0 draws one")
+	f.IntVar(&o.workers, "workers", 4, "worker processes")
+	f.IntVar(&o.producers, "producers", 2, "producer processes")
+	f.IntVar(&o.slots, "slots", 10, "jobs that a worker runs at the same time")
+	f.DurationVar(&o.lease, "lease", 2*time.Second, "of claims")
+	f.DurationVar(&o.sweep, "sweep", 500*time.Millisecond, "how often workers sweep")
+	f.BoolVar(&o.faults, "faults", true, "make faults; without, all numbers must be exact")
+	f.DurationVar(&o.every, "every", 400*time.Millisecond, "mean time between faults")
+	f.DurationVar(&o.cutEvery, "cut-every", 200*time.Millisecond, "mean time between commits that are cut")
+	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
+	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
+	f.StringVar(&o.keep, "keep", "", "leave histories and logs in this `folder`")
+	f.BoolVar(&o.vacuity, "vacuity", true, "fail if the faults did not really hit")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(storages(), o.storage) {
+		return nil, fmt.Errorf("no storage %q; there are %v", o.storage, storages())
+	}
+	if o.seed == 0 {
+		o.seed = rand.Uint64N(1_000_000) + 1
+	}
+	if o.jobs < 1 || o.workers < 1 || o.producers < 1 {
+		return nil, errors.New("-jobs, -workers and -producers must be positive")
+	}
+	return o, nil
+}
+
+// replay is the command that makes the same faults again.
+func (o *options) replay() string {
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.lease, o.sweep, o.every, o.cutEvery, o.faults)
+}

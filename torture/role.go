@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/pawlq/pawl/torture/history"
+)
+
+// A config is what a process of a run is told, in the environment.
+type config struct {
+	Role    string // producer or worker
+	Name    string // of the process; nobody else ever has it
+	Number  int    // the same as a number
+	Storage string
+	DSN     string
+	Dir     string // of histories
+	Seed    uint64
+
+	// Of producers.
+	Quota  int     // jobs
+	Rate   float64 // of them in a second
+	Deadly int     // in a million
+
+	// Of workers.
+	Lease, Sweep time.Duration
+	Slots        int
+}
+
+// roleEnv holds the config of a process that is not the controller.
+const roleEnv = "PAWL_TORTURE_ROLE"
+
+// encode is the config as an entry of the environment.
+func (c *config) encode() string {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // it holds nothing that can't be
+	}
+	return roleEnv + "=" + string(b)
+}
+
+// play runs the role that the environment tells.
+func play(text string) error {
+	var c config
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	log, err := history.Create(c.Dir, c.Name)
+	if err != nil {
+		return err
+	}
+	s, err := patientOpen(ctx, &c)
+	switch {
+	case ctx.Err() != nil:
+		return nil // asked to stop before it had begun
+	case err != nil:
+		return err
+	}
+	if c.Role == "producer" {
+		err = produce(ctx, &c, s, log)
+	} else {
+		err = work(ctx, &c, s, log)
+	}
+	if ctx.Err() != nil {
+		err = nil // it was asked to
+	}
+	return errors.Join(err, s.close(), log.Close())
+}
+
+// patientOpen opens the storage when it can be reached.
+func patientOpen(ctx context.Context, c *config) (*store, error) {
+	for {
+		try, cancel := context.WithTimeout(ctx, openTimeout)
+		s, err := openStore(try, c.Storage, c.DSN)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return s, err
+		}
+		if sleep(ctx, 100*time.Millisecond) != nil {
+			return nil, err
+		}
+	}
+}
+
+const openTimeout = 5 * time.Second

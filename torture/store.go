@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/storage/mysql"
+	"github.com/pawlq/pawl/storage/postgres"
+	"github.com/pawlq/pawl/storage/redis"
+	"github.com/pawlq/pawl/storage/sqlite"
+)
+
+// A store is a storage as the roles use it.
+type store struct {
+	pawl.Storage
+	// inTx runs f in a transaction and commits it. nil if there are none.
+	inTx  func(ctx context.Context, f func(t tx) error) error
+	close func() error
+
+	// For what the controller looks at; one of them at most is not nil.
+	pool *pgxpool.Pool
+	db   *sql.DB
+}
+
+// tx is a transaction: pawl's half of it, and the program's.
+type tx struct {
+	w pawl.Writer
+	// note writes a row about a claim into a table of the program.
+	note func(ctx context.Context, table string, ref pawl.Ref) error
+}
+
+// Tables of the program.
+const (
+	orderTable  = "torture_order"  // written with enqueues
+	effectTable = "torture_effect" // written with acks
+)
+
+const (
+	connections = 8 // of each process
+	dialTimeout = 2 * time.Second
+)
+
+// openStore opens a storage by name.
+func openStore(ctx context.Context, storage, dsn string) (*store, error) {
+	switch storage {
+	case "memory":
+		s := memory.New(nil)
+		return &store{Storage: s, close: s.Close}, nil
+	case "sqlite":
+		return openSQLite(ctx, dsn)
+	case "postgres":
+		return openPostgres(ctx, dsn)
+	case "mysql":
+		return openMySQL(ctx, dsn)
+	case "redis":
+		return openRedis(ctx, dsn)
+	}
+	return nil, fmt.Errorf("no storage %q", storage)
+}
+
+// storages lists what openStore knows.
+func storages() []string { return []string{"memory", "sqlite", "postgres", "mysql", "redis"} }
+
+func openSQLite(ctx context.Context, path string) (*store, error) {
+	s, err := sqlite.Open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &store{Storage: s, close: s.Close, db: s.DB(), inTx: func(ctx context.Context, f func(tx) error) error {
+		return s.InTx(ctx, func(t *sql.Tx, w pawl.Writer) error { return f(tx{w, noteSQL(t)}) })
+	}}, nil
+}
+
+func noteSQL(t *sql.Tx) func(context.Context, string, pawl.Ref) error {
+	return func(ctx context.Context, table string, ref pawl.Ref) error {
+		_, err := t.ExecContext(ctx, "INSERT INTO "+table+" (id, fence) VALUES (?, ?)", ref.ID[:], ref.Fence)
+		return err
+	}
+}
+
+func openPostgres(ctx context.Context, dsn string) (*store, error) {
+	c, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	c.MaxConns, c.ConnConfig.ConnectTimeout = connections, dialTimeout
+	pool, err := pgxpool.NewWithConfig(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	s, err := postgres.New(ctx, pool, nil)
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	inTx := func(ctx context.Context, f func(tx) error) error {
+		return s.InTx(ctx, func(t pgx.Tx, w pawl.Writer) error {
+			return f(tx{w, func(ctx context.Context, table string, ref pawl.Ref) error {
+				_, err := t.Exec(ctx, "INSERT INTO "+table+" (id, fence) VALUES ($1, $2)", ref.ID, ref.Fence)
+				return err
+			}})
+		})
+	}
+	closeAll := func() error { err := s.Close(); pool.Close(); return err }
+	return &store{Storage: s, close: closeAll, pool: pool, inTx: inTx}, nil
+}
+
+func openMySQL(ctx context.Context, dsn string) (*store, error) {
+	c, err := gomysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	c.Logger, c.Timeout = &gomysql.NopLogger{}, dialTimeout
+	connector, err := gomysql.NewConnector(c)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connections)
+	db.SetMaxIdleConns(connections)
+	s, err := mysql.New(ctx, db, nil)
+	if err != nil {
+		db.Close()
+		return nil, err
+	}
+	inTx := func(ctx context.Context, f func(tx) error) error {
+		return s.InTx(ctx, func(t *sql.Tx, w pawl.Writer) error { return f(tx{w, noteSQL(t)}) })
+	}
+	closeAll := func() error { err := s.Close(); db.Close(); return err }
+	return &store{Storage: s, close: closeAll, db: db, inTx: inTx}, nil
+}
+
+func openRedis(ctx context.Context, addr string) (*store, error) {
+	client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: addr, DialTimeout: dialTimeout, PoolSize: connections})
+	s, err := redis.New(ctx, client, nil)
+	if err != nil {
+		client.Close()
+		return nil, err
+	}
+	return &store{Storage: s, close: func() error { err := s.Close(); client.Close(); return err }}, nil
+}

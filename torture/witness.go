@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/torture/history"
+)
+
+// A witness writes down what a worker sends its storage about claims, and what
+// comes back. Now and then it adds to what is settled an outcome of a claim that is
+// over, which must be refused, and nothing else hindered by it.
+type witness struct {
+	pawl.Storage
+	log *history.Writer
+
+	mu  sync.Mutex
+	old []pawl.Outcome // that must be refused
+	rnd *rand.Rand
+}
+
+const (
+	staleEach = 8   // settles have one stale outcome
+	staleKept = 256 // outcomes to choose from
+)
+
+func newWitness(s pawl.Storage, log *history.Writer, rnd *rand.Rand) *witness {
+	return &witness{Storage: s, log: log, rnd: rnd}
+}
+
+// Unwrap lets the pool find the storage's events.
+func (w *witness) Unwrap() pawl.Storage { return w.Storage }
+
+func (w *witness) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	c, err := w.Storage.Claim(ctx, spec)
+	w.claimed(c.Jobs)
+	return c, err
+}
+
+func (w *witness) claimed(jobs []*pawl.Job) {
+	events := make([]history.Event, len(jobs))
+	for i, j := range jobs {
+		events[i] = history.Event{Kind: history.Claimed, ID: j.ID, Fence: j.Fence, A: history.Pack(j.Counts), B: j.LeaseUntil.UnixMicro()}
+	}
+	w.log.Write(events...)
+}
+
+func (w *witness) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	all, stale := w.offer(outcomes)
+	lost, err := w.Storage.Settle(ctx, all)
+	return w.settled(outcomes, stale, lost, err), err
+}
+
+// Cycle implements [pawl.Cycler], as all storages do.
+func (w *witness) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
+	cycler, ok := pawl.Find[pawl.Cycler](w.Storage)
+	if !ok {
+		return nil, pawl.Claimed{}, pawl.ErrUnsupported
+	}
+	all, stale := w.offer(outcomes)
+	lost, c, err := cycler.Cycle(ctx, all, spec)
+	lost = w.settled(outcomes, stale, lost, err)
+	w.claimed(c.Jobs)
+	return lost, c, err
+}
+
+// offer writes down what will be sent, and adds a stale outcome now and then.
+func (w *witness) offer(outcomes []pawl.Outcome) (all []pawl.Outcome, stale *pawl.Outcome) {
+	events := make([]history.Event, 0, len(outcomes)+1)
+	for _, o := range outcomes {
+		events = append(events, event(history.Offered, &o))
+	}
+	all = outcomes
+	if len(outcomes) < pawl.MaxStep {
+		stale = w.pick()
+	}
+	if stale != nil {
+		at := w.draw(len(outcomes) + 1)
+		all = append(append(append([]pawl.Outcome(nil), outcomes[:at]...), *stale), outcomes[at:]...)
+		events = append(events, event(history.Stale, stale))
+	}
+	w.log.Write(events...)
+	return all, stale
+}
+
+func event(k history.Kind, o *pawl.Outcome) history.Event {
+	return history.Event{Kind: k, ID: o.Ref.ID, Fence: o.Ref.Fence, A: int64(o.Verb), B: int64(o.Delay)}
+}
+
+// settled writes down what came back, and returns what was lost of the outcomes.
+func (w *witness) settled(outcomes []pawl.Outcome, stale *pawl.Outcome, lost []pawl.Ref, err error) []pawl.Ref {
+	var busy *pawl.BusyError
+	known := err == nil || errors.As(err, &busy)
+	isLost, isOpen := map[pawl.Ref]bool{}, map[pawl.Ref]bool{}
+	for _, ref := range lost {
+		isLost[ref] = true
+	}
+	if busy != nil {
+		for _, ref := range busy.Refs {
+			isOpen[ref] = true
+		}
+	}
+	events := make([]history.Event, 0, len(outcomes)+1)
+	for i := range outcomes {
+		o := &outcomes[i]
+		switch {
+		case !known || isOpen[o.Ref]:
+			events = append(events, event(history.Open, o))
+		case isLost[o.Ref]:
+			events = append(events, event(history.Lost, o))
+			w.keep(o)
+		default:
+			events = append(events, event(history.Settled, o))
+			w.keep(o)
+		}
+	}
+	if stale != nil && known && !isOpen[stale.Ref] {
+		kind := history.Forgiven
+		if isLost[stale.Ref] {
+			kind = history.Fenced
+		}
+		events = append(events, event(kind, stale))
+	}
+	w.log.Write(events...)
+	if stale == nil {
+		return lost
+	}
+	mine := lost[:0:0]
+	for _, ref := range lost {
+		if ref != stale.Ref {
+			mine = append(mine, ref)
+		}
+	}
+	return mine
+}
+
+// keep remembers a claim that is over, with an outcome that it did not have.
+func (w *witness) keep(o *pawl.Outcome) {
+	other := pawl.Outcome{Ref: o.Ref, Verb: pawl.Ack}
+	if o.Verb == pawl.Ack {
+		other.Verb, other.Error = pawl.Nack, "stale"
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.old) < staleKept {
+		w.old = append(w.old, other)
+		return
+	}
+	w.old[w.rnd.IntN(staleKept)] = other
+}
+
+func (w *witness) pick() *pawl.Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.old) == 0 || w.rnd.IntN(staleEach) > 0 {
+		return nil
+	}
+	o := w.old[w.rnd.IntN(len(w.old))]
+	return &o
+}
+
+func (w *witness) draw(n int) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.rnd.IntN(n)
+}
+
+func (w *witness) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
+	sent, wall := history.Now(), time.Now().UnixMicro()
+	lost, err := w.Storage.Extend(ctx, renewals)
+	if err != nil {
+		return lost, err
+	}
+	isLost := map[pawl.Ref]bool{}
+	for _, ref := range lost {
+		isLost[ref] = true
+	}
+	var events []history.Event
+	for _, r := range renewals {
+		if !isLost[r.Ref] {
+			events = append(events, history.Event{At: sent, Kind: history.Extended, ID: r.Ref.ID, Fence: r.Ref.Fence, A: wall, B: int64(r.Lease)})
+		}
+	}
+	w.log.Write(events...)
+	return lost, err
+}

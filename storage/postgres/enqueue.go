@@ -100,17 +100,25 @@ func (e *enqueue) sort(rest []int) (open []int) {
 
 // insert returns the places of the requests that could not be stored.
 func (e *enqueue) insert(reqs []*pawl.Request) (rest []int, err error) {
-	sql, args := e.s.q.insert, requestArgs(e.s.clock(), reqs)
+	shape := shapeOf(reqs)
+	sql, args := e.s.q.inserts(shape, e.single), requestArgs(e.s.clock(), reqs, shape)
 	if e.single {
-		sql, args = e.s.q.insertShortly, append(args, lockPatience.String())
+		args = append(args, lockPatience.String())
 	}
+	var places []int
 	err = e.run.each(e.ctx, func(row scanner) error {
 		var ord int
 		err := row.Scan(&ord)
-		rest = append(rest, ord-1)
+		places = append(places, ord-1)
 		return err
 	}, sql, args...)
-	return rest, err
+	if shape == oneRow && len(places) == 0 {
+		return []int{0}, err
+	}
+	if shape == oneRow {
+		return nil, err
+	}
+	return places, err
 }
 
 func (e *enqueue) got(i int, status pawl.ReceiptStatus, id pawl.ID) {
@@ -214,7 +222,7 @@ func (e *enqueue) duplicate(i int) (held bool, err error) {
 
 // replace rewrites the holder of a key, which is locked.
 func (e *enqueue) replace(r *pawl.Request, id string) error {
-	args := append(requestArgs(e.s.clock(), []*pawl.Request{r}), id)
+	args := append(requestArgs(e.s.clock(), []*pawl.Request{r}, oneRow), id)
 	if err := e.run.exec(e.ctx, e.s.q.replace, args...); err != nil {
 		return err
 	}
@@ -336,35 +344,4 @@ func (c *candidate) record() *record {
 func (e *enqueue) candidate(sql, queue string) (c candidate, err error) {
 	err = e.run.each(e.ctx, func(row scanner) error { return row.Scan(&c.id, &c.priority, &c.runAt, &c.seq) }, sql, queue)
 	return c, err
-}
-
-// requestArgs are the arguments of statements that begin with newRows.
-func requestArgs(clock *int64, reqs []*pawl.Request) []any {
-	n := len(reqs)
-	var (
-		ids, queues, kinds        = make([]string, n), make([]string, n), make([]string, n)
-		keys, metas               = make([]string, n), make([]string, n)
-		priorities, modes         = make([]int16, n), make([]int16, n)
-		runAts, delays, befores   = make([]int64, n), make([]int64, n), make([]int64, n)
-		leases, timeouts, retains = make([]int64, n), make([]int64, n), make([]int64, n)
-		windows                   = make([]int64, n)
-		attempts, rescues         = make([]int32, n), make([]int32, n)
-		payloads                  = make([][]byte, n)
-		placed                    = make([]int16, n)
-	)
-	for i, r := range reqs {
-		ids[i], queues[i], kinds[i], keys[i], metas[i] = r.ID.String(), r.Queue, r.Kind, r.UniqueKey, metaJSON(r.Meta)
-		priorities[i], modes[i] = int16(r.Priority), int16(r.UniqueMode)
-		runAts[i], delays[i], befores[i] = micros(r.RunAt), microseconds(r.Delay), micros(r.StartBefore)
-		leases[i], timeouts[i], retains[i] = microseconds(r.Lease), microseconds(r.Timeout), microseconds(r.Retention)
-		windows[i], attempts[i], rescues[i] = microseconds(r.UniqueWindow), int32(r.MaxAttempts), int32(r.MaxRescues)
-		if r.MaxDepth > 0 && r.WhenFull == pawl.DropOldest {
-			placed[i] = 1 // to drop it takes no lock of its queue
-		}
-		if len(r.Payload) > 0 {
-			payloads[i] = r.Payload
-		}
-	}
-	return []any{clock, ids, queues, kinds, priorities, runAts, delays, befores, leases, timeouts, retains,
-		attempts, rescues, keys, modes, windows, metas, payloads, placed}
 }

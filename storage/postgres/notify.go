@@ -35,6 +35,8 @@ const (
 // wakes are the statements of telling and listening.
 func (q *statements) wakes(o *Options) {
 	q.notify = `SELECT pg_notify(c, '') FROM unnest($1::text[]) AS c`
+	// In a transaction of its own, which is worth no wait for the disk either.
+	q.notifyAlone = `SELECT set_config('synchronous_commit', 'off', true), pg_notify(c, '') FROM unnest($1::text[]) AS c`
 	// One writes at a time, for seq to grow in order of commit. The rows are
 	// worth no wait for the disk.
 	q.beginEvents = `SELECT set_config('synchronous_commit', 'off', true), pg_advisory_xact_lock($1::bigint)`
@@ -191,7 +193,7 @@ func (n *notifier) send(ctx context.Context, ready bool, facts []pawl.Event) err
 	pid := conn.Conn().PgConn().PID()
 	n.expect(pid, channels)
 	if len(facts) == 0 {
-		err = native{q: conn}.exec(ctx, n.s.q.notify, channels)
+		err = native{q: conn}.exec(ctx, n.s.q.notifyAlone, channels)
 	} else {
 		err = n.sendFacts(ctx, conn, channels, facts)
 	}

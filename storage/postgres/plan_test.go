@@ -51,7 +51,7 @@ var indexes = map[string][]string{
 
 // noPlan are statements that touch no table of jobs.
 var noPlan = map[string]bool{"waitShort": true, "pinCommitted": true, "waitLong": true, "system": true, "knownSystem": true, "noteSystem": true, "freeze": true, "noClaims": true, "noHeads": true,
-	"thawReady": true, "thawClaimed": true, "begin": true, "commit": true, "locks": true, "tryLock": true, "pin": true, "lock": true, "notify": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
+	"thawReady": true, "thawClaimed": true, "begin": true, "commit": true, "locks": true, "tryLock": true, "pin": true, "lock": true, "notify": true, "notifyAlone": true, "beginEvents": true, "xid": true, "ended": true, "now": true}
 
 // scanned finds a scan of a whole table of jobs, by way of an index or not, that
 // does not end with the first row.
@@ -212,8 +212,10 @@ func TestPlansInCallersTransaction(t *testing.T) {
 		args      []any
 	}{
 		{"settleTx", s.q.settleTx, st.args(st.rounds[0])},
-		{"insert", s.q.insert, requestArgs(nil, reqs)},
-		{"replace", s.q.replace, append(requestArgs(nil, reqs[:1]), reqs[0].ID.String())},
+		{"insertOne", s.q.insertOne, requestArgs(nil, reqs[:1], oneRow)},
+		{"insertAlike", s.q.insertAlike, requestArgs(nil, reqs, alikeRows)},
+		{"insertAny", s.q.insertAny, requestArgs(nil, reqs, anyRows)},
+		{"replace", s.q.replace, append(requestArgs(nil, reqs[:1], oneRow), reqs[0].ID.String())},
 		{"exists", s.q.exists, []any{reqs[0].ID.String()}},
 		{"holder", s.q.holder, []any{nil, "q1", "key"}},
 		{"drop", s.q.drop, []any{nil, reqs[0].ID.String()}},

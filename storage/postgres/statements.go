@@ -9,10 +9,12 @@ import "strings"
 type statements struct {
 	pin, pinCommitted, lock string
 
-	notify, beginEvents, addEvents, dropEvents, lastEvent, eventsAfter, xid, ended string
+	notify, notifyAlone, beginEvents, addEvents, dropEvents, lastEvent, eventsAfter, xid, ended string
 
-	insert, insertShortly, replace, exists, holder, tryHolder, releaseKey, forgetProgressOf string
-	waiting, leastUrgent, nextScheduled, drop                                               string
+	insertOne, insertAlike, insertAny                                string
+	insertOneShortly, insertAlikeShortly, insertAnyShortly           string
+	replace, exists, holder, tryHolder, releaseKey, forgetProgressOf string
+	waiting, leastUrgent, nextScheduled, drop                        string
 
 	promote, expire, claim, claimFresh, claimedBy, nextDue, claimable                  string
 	begin, commit, readFresh, findFresh, claimedPlaced, dropClaims                     string
@@ -71,48 +73,20 @@ func newStatements(o *Options) *statements {
 	return q
 }
 
-// newRows are requests as rows, which $2 to $19 hold column by column.
-const newRows = withNow + newRowsOf
-
-// withNowShortly is withNow for a statement that is a transaction of its own and
-// waits no longer than $20 for a lock.
-const withNowShortly = `WITH t AS MATERIALIZED (
-	SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now,
-		set_config('lock_timeout', $20::text, true))`
-
-const newRowsOf = `, i AS MATERIALIZED (
-		SELECT i.id, i.queue, i.kind, i.priority, i.run_at + CASE WHEN i.delay > 0 THEN t.now + i.delay ELSE 0 END AS run_at,
-			i.start_before, i.lease, i.timeout, i.retention, i.max_attempts, i.max_rescues, i.ukey, i.umode, i.uwindow,
-			i.meta, i.payload, i.placed, i.ord
-		FROM t, unnest($2::text[]::uuid[], $3::text[], $4::text[], $5::smallint[], $6::bigint[], $7::bigint[], $8::bigint[],
-			$9::bigint[], $10::bigint[], $11::bigint[], $12::integer[], $13::integer[], $14::text[], $15::smallint[],
-			$16::bigint[], $17::text[], $18::bytea[], $19::smallint[]) WITH ORDINALITY
-			AS i(id, queue, kind, priority, run_at, delay, start_before, lease, timeout, retention, max_attempts, max_rescues,
-				ukey, umode, uwindow, meta, payload, placed, ord))`
-
 func (q *statements) enqueues(o *Options) {
-	const isFresh = `i.priority = 0 AND i.ukey = '' AND i.start_before = 0 AND i.placed = 0`
-	const columns = `id, queue, kind, state, priority, run_at, start_before, created_at, lease, timeout, retention,
-		max_attempts, max_rescues, ukey, umode, uwindow, held, meta, payload, xid`
-	const values = `i.id, i.queue, i.kind, CASE WHEN i.run_at > t.now THEN 1 WHEN ` + isFresh + ` THEN 0 ELSE 2 END, i.priority,
-		greatest(i.run_at, t.now), nullif(i.start_before, 0), t.now, nullif(i.lease, 0), nullif(i.timeout, 0), i.retention,
-		i.max_attempts, i.max_rescues, nullif(i.ukey, ''), nullif(i.umode, 0), nullif(i.uwindow, 0),
-		CASE WHEN i.ukey <> '' THEN true END, nullif(i.meta, '')::json, i.payload,
-		CASE WHEN i.run_at <= t.now AND ` + isFresh + ` THEN pg_current_xact_id() END`
-	// Returns the places of the requests that were not stored.
-	const insert = `,
-	stored AS (INSERT INTO public.pawl_job (` + columns + `) SELECT ` + values + ` FROM t, i ORDER BY i.ord
-		ON CONFLICT DO NOTHING RETURNING id)
-	SELECT i.ord FROM i WHERE i.id NOT IN (SELECT id FROM stored) ORDER BY i.ord`
-	q.insert, q.insertShortly = named(newRows+insert, o), named(withNowShortly+newRowsOf+insert, o)
+	q.insertOne, q.insertAlike, q.insertAny = named(oneRow.insert(false), o), named(alikeRows.insert(false), o), named(anyRows.insert(false), o)
+	q.insertOneShortly, q.insertAlikeShortly = named(oneRow.insert(true), o), named(alikeRows.insert(true), o)
+	q.insertAnyShortly = named(anyRows.insert(true), o)
 	// pawl_job_pkey
-	q.replace = named(newRows+`
-	UPDATE public.pawl_job j SET kind = i.kind, state = CASE WHEN i.run_at > t.now THEN 1 ELSE 2 END, priority = i.priority,
-		run_at = greatest(i.run_at, t.now), start_before = nullif(i.start_before, 0), lease = nullif(i.lease, 0),
-		timeout = nullif(i.timeout, 0), retention = i.retention, max_attempts = i.max_attempts, max_rescues = i.max_rescues,
-		umode = nullif(i.umode, 0), uwindow = nullif(i.uwindow, 0), meta = nullif(i.meta, '')::json, payload = i.payload,
-		attempt = 0, rescued = 0, reason = NULL
-	FROM t, i WHERE j.id = $20::text::uuid AND j.state IN (1, 2) RETURNING 1`, o)
+	due, ref, orNull := oneRow.due("t.now"), oneRow.ref, oneRow.orNull
+	q.replace = named(withNow+`
+	UPDATE public.pawl_job j SET kind = `+ref("kind")+`, state = CASE WHEN `+due+` > t.now THEN 1 ELSE 2 END, priority = `+ref("priority")+`,
+		run_at = greatest(`+due+`, t.now), start_before = `+orNull("start_before", "0")+`, lease = `+orNull("lease", "0")+`,
+		timeout = `+orNull("timeout", "0")+`, retention = `+ref("retention")+`, max_attempts = `+ref("max_attempts")+`,
+		max_rescues = `+ref("max_rescues")+`, umode = `+orNull("umode", "0")+`, uwindow = `+orNull("uwindow", "0")+`,
+		meta = `+orNull("meta", "''")+`::json, payload = `+ref("payload")+`, attempt = 0, rescued = 0, reason = NULL
+	FROM t WHERE j.id = $20::text::uuid AND j.state IN (1, 2)
+	RETURNING `+ref("id")+`, `+ref("queue")+`, `+ref("ukey")+`, `+ref("placed")+` -- the server wants to know their types`, o)
 	// pawl_job_pkey, pawl_lease_pkey
 	q.forgetProgressOf = named(`UPDATE public.pawl_lease SET progress = NULL, progress_at = NULL
 		WHERE seq = (SELECT seq FROM public.pawl_job WHERE id = $1::text::uuid)`, o)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -77,6 +78,9 @@ func (w *witness) offer(outcomes []pawl.Outcome) (all []pawl.Outcome, stale *paw
 	all = outcomes
 	if len(outcomes) < pawl.MaxStep {
 		stale = w.pick()
+	}
+	if stale != nil && slices.ContainsFunc(outcomes, func(o pawl.Outcome) bool { return o.Ref == stale.Ref }) {
+		stale = nil // what is said of one could not be told from what is said of the other
 	}
 	if stale != nil {
 		at := w.draw(len(outcomes) + 1)

@@ -18,7 +18,7 @@ import (
 const stopTimeout = 3 * time.Second
 
 // byHand is how many goroutines of a worker claim jobs by hand.
-const byHand = 4
+const byHand = 1
 
 // work runs jobs by a pool, and some by hand, until ctx ends.
 func work(ctx context.Context, c *config, s *store, log *history.Writer) error {
@@ -87,7 +87,7 @@ func (m *manualWorker) run(ctx context.Context) {
 func (m *manualWorker) end(ctx, until context.Context, j *pawl.Job) {
 	q := m.h.q
 	switch n := m.rnd.IntN(10); {
-	case n < 2 && j.Counts.Rescues < abandoned && m.outlive(until, j):
+	case n < 1 && j.Counts.Rescues < abandoned && m.outlive(until, j):
 		m.offerStale(ctx, j)
 	case n == 2:
 		m.try(ctx, func(ctx context.Context) error {

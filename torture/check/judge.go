@@ -165,7 +165,8 @@ func (c *checker) judgeWrites(id pawl.ID, j *job, i int) {
 		if later.at == 0 {
 			continue
 		}
-		if k.settled != 0 && !k.mixed && k.offered > later.at {
+		// Of a record that is gone, a repeated outcome is believed.
+		if k.settled != 0 && !k.mixed && k.offered > later.at && j.class != load.Gone {
 			c.r.add(StaleWrite, "job %v: %v of the claim %d was sent %v after the claim %d had come, and accepted",
 				id, k.settled, k.fence, time.Duration(k.offered-later.at), later.fence)
 		}

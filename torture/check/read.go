@@ -148,6 +148,9 @@ func (c *checker) takeRequest(e *history.Event) {
 			j.stored++
 		}
 	}
+	if e.Kind == history.Unknown && (j.verdict == history.Accepted || j.verdict == history.Resolved) {
+		return // of another process, whose history is read later
+	}
 	j.verdict, j.answered = e.Kind, e.At
 }
 
@@ -225,7 +228,7 @@ func (c *checker) takeRun(e *history.Event) {
 		c.r.Executions++
 		k.starts++
 		k.started, k.claimedAt = e.At, e.B
-		if e.B < e.A {
+		if e.B < e.A && j.class == load.Delayed && k.counts == 0 {
 			c.r.add(Early, "job %v was claimed %d µs before it was due", e.ID, e.A-e.B)
 		}
 	case history.Corrupt:

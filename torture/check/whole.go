@@ -54,7 +54,7 @@ func (c *checker) judgeRescues() {
 			c.r.add(Stop, "%s stopped in order and left a job of class %v to rescue", r.worker, r.class)
 		}
 		died, ok := diedAt[r.worker]
-		if !ok || r.at < died || c.wasDown(died-c.in.Lease.Microseconds(), r.at) {
+		if !ok || r.at < died || c.wasDown(died, r.at) {
 			continue
 		}
 		took = append(took, r.at-died)

@@ -25,7 +25,7 @@ var shares = []struct {
 	share int
 }{
 	{Urgent, 60}, {Delayed, 60}, {Flaky, 50}, {Hopeless, 15}, {Permanent, 15}, {Snoozer, 25}, {Panicker, 10},
-	{Goexiter, 10}, {Slow, 1}, {Keyed, 40}, {Gone, 80}, {Canceled, 10}, {Manual, 15},
+	{Goexiter, 10}, {Slow, 1}, {Keyed, 40}, {Gone, 80}, {Canceled, 10}, {Manual, 8},
 }
 
 // Class draws a class.

@@ -14,23 +14,26 @@ import (
 
 // A witness writes down what a worker sends its storage about claims, and what
 // comes back. Now and then it adds to what is settled an outcome of a claim that is
-// over, which must be refused, and nothing else hindered by it.
+// over, which must be refused, and nothing else hindered by it: preferably of a job
+// that is claimed again, since only there it could do harm.
 type witness struct {
 	pawl.Storage
 	log *history.Writer
 
-	mu  sync.Mutex
-	old []pawl.Outcome // that must be refused
-	rnd *rand.Rand
+	mu     sync.Mutex
+	old    map[pawl.ID]pawl.Outcome // that must be refused
+	ids    []pawl.ID                // those in old
+	urgent []pawl.Outcome           // of jobs that were claimed again just now
+	rnd    *rand.Rand
 }
 
 const (
-	staleEach = 8   // settles have one stale outcome
-	staleKept = 256 // outcomes to choose from
+	staleEach = 8    // settles have one stale outcome, if none is urgent
+	staleKept = 4096 // outcomes to choose from
 )
 
 func newWitness(s pawl.Storage, log *history.Writer, rnd *rand.Rand) *witness {
-	return &witness{Storage: s, log: log, rnd: rnd}
+	return &witness{Storage: s, log: log, rnd: rnd, old: map[pawl.ID]pawl.Outcome{}}
 }
 
 // Unwrap lets the pool find the storage's events.
@@ -48,6 +51,14 @@ func (w *witness) claimed(jobs []*pawl.Job) {
 		events[i] = history.Event{Kind: history.Claimed, ID: j.ID, Fence: j.Fence, A: history.Pack(j.Counts), B: j.LeaseUntil.UnixMicro()}
 	}
 	w.log.Write(events...)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.urgent = w.urgent[:0]
+	for _, j := range jobs {
+		if o, ok := w.old[j.ID]; ok {
+			w.urgent = append(w.urgent, o)
+		}
+	}
 }
 
 func (w *witness) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
@@ -150,20 +161,30 @@ func (w *witness) keep(o *pawl.Outcome) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.old) < staleKept {
-		w.old = append(w.old, other)
-		return
+	if _, ok := w.old[o.Ref.ID]; !ok {
+		if len(w.ids) < staleKept {
+			w.ids = append(w.ids, o.Ref.ID)
+		} else {
+			i := w.rnd.IntN(staleKept)
+			delete(w.old, w.ids[i])
+			w.ids[i] = o.Ref.ID
+		}
 	}
-	w.old[w.rnd.IntN(staleKept)] = other
+	w.old[o.Ref.ID] = other
 }
 
 func (w *witness) pick() *pawl.Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.old) == 0 || w.rnd.IntN(staleEach) > 0 {
+	if n := len(w.urgent); n > 0 {
+		o := w.urgent[n-1]
+		w.urgent = w.urgent[:n-1]
+		return &o
+	}
+	if len(w.ids) == 0 || w.rnd.IntN(staleEach) > 0 {
 		return nil
 	}
-	o := w.old[w.rnd.IntN(len(w.old))]
+	o := w.old[w.ids[w.rnd.IntN(len(w.ids))]]
 	return &o
 }
 

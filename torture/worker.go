@@ -86,6 +86,10 @@ func (m *manualWorker) run(ctx context.Context) {
 
 func (m *manualWorker) end(ctx, until context.Context, j *pawl.Job) {
 	q := m.h.q
+	if j.Counts.Rescues > 0 {
+		// Who let the lease of the last claim end has time to try its outcomes.
+		_ = sleep(until, m.h.lease/4) // less, if the process is to stop
+	}
 	switch n := m.rnd.IntN(10); {
 	case n < 1 && j.Counts.Rescues < abandoned && m.outlive(until, j):
 		m.offerStale(ctx, j)

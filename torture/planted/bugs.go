@@ -43,7 +43,8 @@ func Bugs() []Bug {
 		}, []string{check.Claims, check.Executions, check.StaleWrite}},
 		{"claim-without-recheck", "memory", "storage/memory/claim.go", [][2]string{
 			{"\t\tr := q.first(pawl.Ready)\n",
-				"\t\tr := q.first(pawl.Ready)\n\t\tif n == 0 {\n\t\t\ts.mu.Unlock()\n\t\t\ttime.Sleep(time.Millisecond)\n\t\t\ts.mu.Lock()\n\t\t}\n"},
+				"\t\tr := q.first(pawl.Ready)\n\t\tif n == 0 {\n\t\t\ts.mu.Unlock()\n\t\t\ttime.Sleep(time.Millisecond)\n\t\t\ts.mu.Lock()\n\t\t}\n" +
+					"\t\tif r.queue == nil {\n\t\t\treturn jobs\n\t\t}\n"},
 		}, []string{check.Overlap, check.Executions, check.Final}},
 		{"ack-before-effect", "postgres", "storage/postgres/tx.go", [][2]string{
 			{"if err := st.inTx(ctx, t.run); err != nil {\n\t\t\treturn err\n\t\t}",

@@ -16,7 +16,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -74,7 +73,8 @@ type schedule struct {
 var namespace = uuid.MustParse("5c24a2b8-0f4f-4f31-9d0e-0e6c1f5d2a77")
 
 // request returns the job of a tick. Its record has to be kept for as long as
-// someone may enqueue the tick once more; then it would run again.
+// someone may enqueue the tick once more, such as a ticker that was cut off; then
+// it would run again.
 func (s schedule) request(tick time.Time) *pawl.Request {
 	r := task.New(Report{tick})
 	r.ID = uuid.NewSHA1(namespace, []byte(s.name+"@"+tick.UTC().Format(time.RFC3339Nano)))
@@ -84,36 +84,39 @@ func (s schedule) request(tick time.Time) *pawl.Request {
 	return r
 }
 
-// tick enqueues the next tick ahead of time, until ctx ends: as a scheduled job
-// it runs even if no ticker is alive then. The last tick is enqueued too, in case
-// that none was alive before it. Where a longer outage is to be made up for,
-// begin further back.
-func (s schedule) tick(ctx context.Context, q *pawl.Queue, stored, known *atomic.Int64) error {
+// tick enqueues each tick ahead of time, until ctx ends: as a scheduled job it
+// runs even if no ticker is alive then. It begins with the tick before, in case
+// that none was alive at that; where a longer outage is to be made up for, begin
+// further back. What fails is told and tried again, so no tick is left out.
+func (s schedule) tick(ctx context.Context, q *pawl.Queue, l *ledger) error {
+	next, tries := time.Now().Truncate(s.every), 0
 	for {
-		last := time.Now().Truncate(s.every)
-		receipts, err := q.EnqueueMany(ctx, []*pawl.Request{s.request(last), s.request(last.Add(s.every))})
-		if ctx.Err() != nil {
+		receipt, err := q.Enqueue(ctx, s.request(next))
+		wait := time.Until(next)
+		switch {
+		case ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
-			return err // or wait and try again; nothing is lost by that
-		}
-		for _, r := range receipts {
-			if r.Status == pawl.Stored {
-				stored.Add(1)
-			} else {
-				known.Add(1)
-			}
+		case errors.Is(err, pawl.ErrInvalid):
+			return err // and would be for ever
+		case err != nil:
+			tries++
+			wait = pawl.Exponential{Max: time.Minute}.Delay(tries, err)
+			l.failed(next, wait, err)
+		default:
+			tries = 0
+			next = next.Add(s.every)
+			l.enqueued(receipt.Status)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Until(last.Add(s.every))):
+		case <-time.After(wait):
 		}
 	}
 }
 
-// run lets the tickers tick and a pool work until enough ticks have run.
+// run lets the tickers tick and a pool work until enough ticks have run, or one
+// of them can't go on.
 func run(ctx context.Context, storage pawl.Storage, c config, out io.Writer) error {
 	if c.every <= 0 || c.ticks < 1 || c.processes < 1 {
 		return errors.New("-every, -ticks and -processes must be positive")
@@ -123,35 +126,58 @@ func run(ctx context.Context, storage pawl.Storage, c config, out io.Writer) err
 	l := &ledger{ran: map[time.Time]int{}, want: c.ticks, enough: stop, out: out}
 	tasks := task.NewMux()
 	task.Register(tasks, l.report)
-	var stored, known atomic.Int64
 	var all sync.WaitGroup
 	errs := make([]error, c.processes+1)
-	for i := range c.processes {
+	start := func(err *error, f func() error) {
 		all.Go(func() {
-			s := schedule{"nightly report", c.every}
-			errs[i] = s.tick(ctx, pawl.New(storage, nil), &stored, &known)
+			if *err = f(); *err != nil {
+				stop()
+			}
 		})
 	}
-	all.Go(func() { errs[c.processes] = worker.New(pawl.New(storage, nil), tasks, nil).Run(ctx) })
+	for i := range c.processes {
+		s := schedule{"nightly report", c.every}
+		start(&errs[i], func() error { return s.tick(ctx, pawl.New(storage, nil), l) })
+	}
+	start(&errs[c.processes], func() error { return worker.New(pawl.New(storage, nil), tasks, nil).Run(ctx) })
 	all.Wait()
-	fmt.Fprintf(out, "%d ticks enqueued by %d tickers, %d times they were known already\n", stored.Load(), c.processes, known.Load())
+	fmt.Fprintf(out, "%d ticks enqueued by %d tickers, %d times they were known already\n", l.stored, c.processes, l.known)
 	return errors.Join(append(errs, l.check())...)
 }
 
-// A ledger keeps which ticks ran.
+// A ledger keeps which ticks were enqueued and which ran.
 type ledger struct {
-	mu     sync.Mutex
-	ran    map[time.Time]int
-	want   int
-	enough func()
-	out    io.Writer
+	mu            sync.Mutex
+	stored, known int
+	ran           map[time.Time]int
+	want          int
+	enough        func()
+	out           io.Writer
 }
+
+func (l *ledger) enqueued(status pawl.ReceiptStatus) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if status == pawl.Stored {
+		l.stored++
+	} else {
+		l.known++
+	}
+}
+
+func (l *ledger) failed(tick time.Time, wait time.Duration, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	fmt.Fprintf(l.out, "tick %s not enqueued, again in %v: %v\n", tick.Format(clock), wait.Round(time.Millisecond), err)
+}
+
+const clock = "15:04:05.000"
 
 func (l *ledger) report(_ context.Context, job *task.Job[Report]) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ran[job.Args.Tick]++
-	fmt.Fprintf(l.out, "tick %s ran\n", job.Args.Tick.Format("15:04:05.000"))
+	fmt.Fprintf(l.out, "tick %s ran\n", job.Args.Tick.Format(clock))
 	if len(l.ran) == l.want {
 		l.enough()
 	}

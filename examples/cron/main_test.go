@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -28,11 +29,68 @@ func TestDay(t *testing.T) {
 		}
 		last := began.Truncate(time.Hour)
 		for i := range 25 {
-			line := fmt.Sprintf("tick %s ran\n", last.Add(time.Duration(i)*time.Hour).Format("15:04:05.000"))
+			line := fmt.Sprintf("tick %s ran\n", last.Add(time.Duration(i)*time.Hour).Format(clock))
 			// The first and the last are of the same time of day.
 			if n := strings.Count(out.String(), line); n != 1 && i%24 != 0 || n == 0 {
 				t.Errorf("%q %d times", line, n)
 			}
+		}
+	})
+}
+
+// failing is a storage on which enqueues fail with err.
+type failing struct {
+	pawl.Storage
+	fails func(n int) error
+	n     int
+}
+
+func (f *failing) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if err := f.fails(f.n); err != nil {
+		f.n++
+		return nil, err
+	}
+	f.n++
+	return f.Storage.Enqueue(ctx, reqs)
+}
+
+// An enqueue that fails, for longer than some ticks take, is told, and leaves no
+// tick out.
+func TestFailedEnqueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storage := &failing{Storage: memory.New(nil), fails: func(n int) error {
+			if n >= 2 && n < 300 { // about five hours
+				return errors.New("a hiccup")
+			}
+			return nil
+		}}
+		var out bytes.Buffer
+		began := time.Now()
+		if err := run(t.Context(), storage, config{every: time.Hour, ticks: 10, processes: 1}, &out); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began).Round(time.Minute); took != 9*time.Hour {
+			t.Errorf("10 ticks took %v", took)
+		}
+		if n := strings.Count(out.String(), "a hiccup"); n != 298 {
+			t.Errorf("%d failures told", n)
+		}
+		for i := range 10 {
+			line := fmt.Sprintf("tick %s ran\n", began.Add(time.Duration(i)*time.Hour).Format(clock))
+			if n := strings.Count(out.String(), line); n != 1 {
+				t.Errorf("%q %d times", line, n)
+			}
+		}
+	})
+}
+
+// What can't go on ends all.
+func TestInvalidTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		storage := &failing{Storage: memory.New(nil), fails: func(int) error { return &pawl.InvalidError{Field: "Tick", Limit: "valid"} }}
+		err := run(t.Context(), storage, config{every: time.Hour, ticks: 10, processes: 3}, t.Output())
+		if !errors.Is(err, pawl.ErrInvalid) {
+			t.Errorf("error %v", err)
 		}
 	})
 }

@@ -2,20 +2,21 @@
 // first says that it is not ready, goes on serving while the load balancers learn
 // of it, lets running jobs end, and hands back those that do not.
 //
-//	go run ./examples/shutdown -demo
+//	go run ./examples/shutdown -demo -drain 1s -stop 2s
 //
-// The times have to fit into each other:
+// The times have to fit into each other, as the defaults do:
 //
 //	terminationGracePeriodSeconds (30 s)       then comes SIGKILL
 //	├─ -drain (5 s)          HTTP goes on, while no new requests are routed here
-//	├─ StopTimeout (20 s)    handlers go on undisturbed, from the same moment on
+//	├─ -stop (20 s)          handlers go on undisturbed, from the same moment on
 //	│  └─ then their contexts end; who heeds that is handed back, unspent
 //	└─ what is left (5 s)    to settle those, and to close
 //
-// So StopTimeout and -drain both stay below the grace period by a few seconds,
+// So -stop (StopTimeout) and -drain both stay below the grace period by a few seconds,
 // and a preStop hook counts into it. A job that takes longer than StopTimeout is
 // not lost in any case: handed back if its handler heeds its context, else
-// rescued when its lease ends (30 s), as after SIGKILL.
+// rescued when its lease ends (30 s), as after SIGKILL. A second signal does not
+// wait for any of this.
 //
 //	spec:
 //	  terminationGracePeriodSeconds: 30
@@ -55,15 +56,19 @@ type config struct {
 
 func main() {
 	var c config
-	flag.StringVar(&c.db, "db", "", "the `file` with the jobs; empty means a temporary one")
-	flag.StringVar(&c.addr, "addr", "127.0.0.1:0", "where to listen")
-	flag.BoolVar(&c.demo, "demo", false, "enqueue two jobs, and send SIGTERM to myself when they run")
-	flag.DurationVar(&c.drain, "drain", time.Second, "how long to serve HTTP after SIGTERM")
-	flag.DurationVar(&c.stopTimeout, "stop", 2*time.Second, "how long jobs may go on after SIGTERM")
+	c.flags(flag.CommandLine)
 	flag.Parse()
 	if err := run(c, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
+}
+
+func (c *config) flags(f *flag.FlagSet) {
+	f.StringVar(&c.db, "db", "", "the `file` with the jobs; empty means a temporary one")
+	f.StringVar(&c.addr, "addr", ":8080", "where to listen")
+	f.BoolVar(&c.demo, "demo", false, "enqueue two jobs, and send SIGTERM to myself when they run")
+	f.DurationVar(&c.drain, "drain", 5*time.Second, "how long to serve HTTP after SIGTERM")
+	f.DurationVar(&c.stopTimeout, "stop", 20*time.Second, "how long jobs may go on after SIGTERM")
 }
 
 func run(c config, out io.Writer) (err error) {
@@ -86,11 +91,11 @@ func run(c config, out io.Writer) (err error) {
 	q := pawl.New(store, nil)
 	s := &service{q: q, out: out, running: make(chan struct{}, 2)}
 	if c.demo {
-		if err := s.demo(ctx); err != nil {
+		if err := s.demo(ctx, stop); err != nil {
 			return err
 		}
 	}
-	if err := s.serve(ctx, c); err != nil {
+	if err := s.serve(ctx, stop, c); err != nil {
 		return err
 	}
 	return s.report()
@@ -123,7 +128,7 @@ func (s *service) sleep(ctx context.Context, job *task.Job[Sleep]) error {
 
 // demo enqueues a job that ends in time and one that does not, and sends SIGTERM
 // once both run.
-func (s *service) demo(ctx context.Context) error {
+func (s *service) demo(ctx context.Context, stop func()) error {
 	for _, d := range []time.Duration{time.Second, time.Hour} {
 		if _, err := s.q.Enqueue(ctx, task.New(Sleep{d})); err != nil {
 			return err
@@ -133,16 +138,21 @@ func (s *service) demo(ctx context.Context) error {
 		<-s.running
 		<-s.running
 		fmt.Fprintln(s.out, "both jobs run: SIGTERM")
-		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
-			log.Print(err)
+		self, err := os.FindProcess(os.Getpid())
+		if err == nil {
+			err = self.Signal(syscall.SIGTERM)
+		}
+		if err != nil {
+			stop() // Windows has no such signal
 		}
 	}()
 	return nil
 }
 
 // serve serves HTTP and runs jobs until ctx ends, and then stops both, each in
-// its own time.
-func (s *service) serve(ctx context.Context, c config) error {
+// its own time. It calls unnotify when it begins to, so that another signal does
+// what it does to programs that are not asked.
+func (s *service) serve(ctx context.Context, unnotify func(), c config) error {
 	listener, err := net.Listen("tcp", c.addr)
 	if err != nil {
 		return err
@@ -163,6 +173,7 @@ func (s *service) serve(ctx context.Context, c config) error {
 	case err := <-served: // without HTTP there is nothing to be ready for
 		return errors.Join(err, pool.Stop(ctx))
 	}
+	unnotify()
 	fmt.Fprintln(s.out, "not ready any more, still serving")
 	time.Sleep(c.drain) // for the load balancers; nothing tells when they know
 	stopping, cancel := context.WithTimeout(context.Background(), c.stopTimeout)

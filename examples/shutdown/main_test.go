@@ -2,6 +2,9 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"flag"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -37,7 +40,7 @@ func start(t *testing.T, args ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &program{cmd: exec.CommandContext(t.Context(), self, args...)}
+	p := &program{cmd: exec.CommandContext(t.Context(), self, append(args, "-addr", "127.0.0.1:0")...)}
 	p.cmd.Env = append(os.Environ(), asProgram+"=1")
 	p.cmd.Stderr = t.Output()
 	out, err := p.cmd.StdoutPipe()
@@ -76,7 +79,7 @@ func (p *program) rest(t *testing.T) (lines []string) {
 }
 
 func TestDemo(t *testing.T) {
-	p := start(t, "-demo", "-drain", "1ms")
+	p := start(t, "-demo", "-drain", "1ms", "-stop", "2s")
 	p.until(t, "both jobs run: SIGTERM")
 	want := []string{
 		"not ready any more, still serving",
@@ -94,7 +97,7 @@ func TestDemo(t *testing.T) {
 // probes answer as they should before and after SIGTERM.
 func TestNextProcess(t *testing.T) {
 	db := filepath.Join(t.TempDir(), "jobs.db")
-	first := start(t, "-demo", "-db", db, "-drain", "1ms")
+	first := start(t, "-demo", "-db", db, "-drain", "1ms", "-stop", "2s")
 	first.until(t, "pool ended")
 	first.rest(t)
 
@@ -114,6 +117,46 @@ func TestNextProcess(t *testing.T) {
 	want := "job ready, reason release, attempt 0, releases 2"
 	if lines := p.rest(t); len(lines) != 4 || lines[2] != want {
 		t.Errorf("got %q, want %q", lines, want)
+	}
+}
+
+// TestSecondSignal: who asks twice does not wait.
+func TestSecondSignal(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		p := start(t, "-drain", "1h")
+		p.until(t, "serves")
+		for _, then := range []string{"not ready", ""} {
+			if err := p.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if then != "" {
+				p.until(t, then)
+			}
+		}
+		var ended *exec.ExitError
+		if err := p.cmd.Wait(); !errors.As(err, &ended) || ended.Sys().(syscall.WaitStatus).Signal() != signal {
+			t.Errorf("ended with %v, want %v", err, signal)
+		}
+	}
+}
+
+// TestDefaults: the manifest and the table above say what the flags do.
+func TestDefaults(t *testing.T) {
+	source, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, _, _ := strings.Cut(string(source), "package main")
+	var c config
+	f := flag.NewFlagSet("", flag.ContinueOnError)
+	c.flags(f)
+	for _, want := range []string{
+		fmt.Sprintf("-drain (%.0f s)", c.drain.Seconds()), fmt.Sprintf("-stop (%.0f s)", c.stopTimeout.Seconds()),
+		"port: " + strings.TrimPrefix(c.addr, ":") + "}",
+	} {
+		if !strings.Contains(doc, want) {
+			t.Errorf("no %q in the package comment", want)
+		}
 	}
 }
 

@@ -61,7 +61,9 @@ func run(ctx context.Context, events int, out io.Writer) (err error) {
 	for _, r := range receivers {
 		server := httptest.NewServer(r)
 		defer server.Close()
-		s.customers[r.name] = customer{server.URL, r.secret}
+		if err := s.subscribe(r.name, server.URL, r.secret); err != nil {
+			return err
+		}
 	}
 	stop := startPool(ctx, q, s)
 	err = deliver(ctx, s, receivers, events, out)

@@ -4,11 +4,16 @@ import (
 	"bytes"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/sqlite"
+	"github.com/pawlq/pawl/task"
 )
 
 func TestReconciles(t *testing.T) {
@@ -69,27 +74,32 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-func TestForgeries(t *testing.T) {
-	r := newReceiver("x", func(*receiver) {})
-	now := strconv.FormatInt(time.Now().Unix(), 10)
-	for name, c := range map[string]struct {
-		at, signature string
-		status        int
-	}{
-		"genuine":      {now, sign(r.secret, "1", now, "body"), http.StatusOK},
-		"other secret": {now, sign("guess", "1", now, "body"), http.StatusUnauthorized},
-		"other body":   {now, sign(r.secret, "1", now, "other"), http.StatusUnauthorized},
-		"other event":  {now, sign(r.secret, "2", now, "body"), http.StatusUnauthorized},
-		"recorded":     {"1700000000", sign(r.secret, "1", "1700000000", "body"), http.StatusUnauthorized},
-		"no time":      {"", sign(r.secret, "1", "", "body"), http.StatusUnauthorized},
-	} {
-		req := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("body"))
-		req.Header.Set("Webhook-Id", "1")
-		req.Header.Set("Webhook-Timestamp", c.at)
-		req.Header.Set("Webhook-Signature", c.signature)
-		w := httptest.NewRecorder()
-		if r.ServeHTTP(w, req); w.Code != c.status {
-			t.Errorf("%s: got status %d", name, w.Code)
+// A redirection leads nowhere, and delivers nothing.
+func TestRedirections(t *testing.T) {
+	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "x.db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	s, _, err := newSender(t.Context(), store, pawl.New(store, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.DB().ExecContext(t.Context(), "INSERT INTO events VALUES (1, '{}')"); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s followed a redirection", r.Method)
+	}))
+	defer elsewhere.Close()
+	for _, code := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect} {
+		server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, code))
+		defer server.Close()
+		if err := s.subscribe("x", server.URL, newSecret()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.deliver(t.Context(), &task.Job[Delivery]{Job: &pawl.Job{}, Args: Delivery{1, "x"}}); err == nil {
+			t.Errorf("%d is taken for a delivery", code)
 		}
 	}
 }

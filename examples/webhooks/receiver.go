@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/hmac"
-	"crypto/rand"
 	"io"
 	"net/http"
 	"strconv"
@@ -42,7 +40,7 @@ func (t *tally) add(u tally) {
 }
 
 func newReceiver(name string, set func(*receiver)) *receiver {
-	r := &receiver{name: name, secret: rand.Text(), seen: map[string]bool{}, until: map[string]time.Time{}}
+	r := &receiver{name: name, secret: newSecret(), seen: map[string]bool{}, until: map[string]time.Time{}}
 	set(r)
 	return r
 }
@@ -70,7 +68,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.n.requests++
-	id := req.Header.Get("Webhook-Id")
+	id := req.Header.Get(headerID)
 	if time.Now().Before(r.until[id]) {
 		r.n.early++
 	}
@@ -102,13 +100,7 @@ func (r *receiver) accept(id string) {
 	}
 }
 
-// genuine reports whether a request was made by who knows the secret, and lately:
-// an old one may be a recording.
 func (r *receiver) genuine(req *http.Request, body string) bool {
-	id, at := req.Header.Get("Webhook-Id"), req.Header.Get("Webhook-Timestamp")
-	seconds, err := strconv.ParseInt(at, 10, 64)
-	if err != nil || time.Since(time.Unix(seconds, 0)).Abs() > 5*time.Minute {
-		return false
-	}
-	return hmac.Equal([]byte(sign(r.secret, id, at, body)), []byte(req.Header.Get("Webhook-Signature")))
+	key, err := keyOf(r.secret)
+	return err == nil && genuine(key, req.Header, body, time.Now())
 }

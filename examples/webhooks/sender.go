@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net/http"
@@ -30,8 +27,12 @@ type Delivery struct {
 
 func (Delivery) Kind() string { return "webhook" }
 
-// A customer has an endpoint, and a secret that both sides know.
-type customer struct{ url, secret string }
+// A customer has an endpoint, and a key that both sides know. Where customers
+// choose the URL, see to it that it does not lead into your own network.
+type customer struct {
+	url string
+	key []byte
+}
 
 type sender struct {
 	store     *sqlite.Store
@@ -42,12 +43,22 @@ type sender struct {
 
 func newSender(ctx context.Context, store *sqlite.Store, q *pawl.Queue) (*sender, []*receiver, error) {
 	_, err := store.DB().ExecContext(ctx, "CREATE TABLE events (id INTEGER PRIMARY KEY, body TEXT NOT NULL)")
-	s := &sender{store: store, q: q, customers: map[string]customer{}, client: &http.Client{Timeout: 5 * time.Second}}
+	s := &sender{store: store, q: q, customers: map[string]customer{}, client: &http.Client{
+		Timeout: 5 * time.Second,
+		// What is signed for one address goes to no other, and never without its body.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
 	return s, []*receiver{
 		newReceiver("limited", func(r *receiver) { r.limit = 4 }),
 		newReceiver("forgetful", func(r *receiver) { r.lose = 5 }),
 		newReceiver("broken", func(r *receiver) { r.down = true }),
 	}, err
+}
+
+func (s *sender) subscribe(name, url, secret string) error {
+	key, err := keyOf(secret)
+	s.customers[name] = customer{url, key}
+	return err
 }
 
 // publish stores an event and the job that delivers it, both or neither.
@@ -90,9 +101,9 @@ func (s *sender) deliver(ctx context.Context, job *task.Job[Delivery]) error {
 	}
 	now := strconv.FormatInt(time.Now().Unix(), 10)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Webhook-Id", job.ID.String())
-	req.Header.Set("Webhook-Timestamp", now)
-	req.Header.Set("Webhook-Signature", sign(to.secret, job.ID.String(), now, body))
+	req.Header.Set(headerID, job.ID.String())
+	req.Header.Set(headerAt, now)
+	req.Header.Set(headerSignatures, sign(to.key, job.ID.String(), now, body))
 	res, err := s.client.Do(req)
 	if err != nil {
 		return err
@@ -108,8 +119,8 @@ func (s *sender) deliver(ctx context.Context, job *task.Job[Delivery]) error {
 func outcome(res *http.Response, customer string) error {
 	err := fmt.Errorf("%s answers %s", customer, res.Status)
 	switch {
-	case res.StatusCode < 300:
-		return nil
+	case res.StatusCode >= 200 && res.StatusCode < 300:
+		return nil // a redirection is a failure
 	case res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable:
 		if d, ok := retryAfter(res.Header.Get("Retry-After"), time.Now()); ok {
 			return pawl.RetryAfter(d, err)
@@ -130,11 +141,4 @@ func retryAfter(s string, now time.Time) (time.Duration, bool) {
 		return min(max(t.Sub(now), 0), 24*time.Hour), true
 	}
 	return 0, false
-}
-
-// sign signs as Standard Webhooks has it.
-func sign(secret, id, timestamp, body string) string {
-	h := hmac.New(sha256.New, []byte(secret))
-	fmt.Fprintf(h, "%s.%s.%s", id, timestamp, body)
-	return "v1," + base64.StdEncoding.EncodeToString(h.Sum(nil))
 }

@@ -90,7 +90,7 @@ func (r *run) drain(ctx context.Context) (left int64, err error) {
 
 // judge compares all that is known.
 func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
-	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Exact: !r.o.faults}
+	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Exact: !r.o.faults, OldClock: r.o.storage == "mysql"}
 	if r.o.storage == "sqlite" {
 		in.Slack += sqliteGrace
 	}

@@ -6,6 +6,7 @@
 //	go run . -storage sqlite -jobs 20000 -for 20s
 //	go run . -storage postgres -jobs 1000000 -for 10m -results RESULTS.md
 //	go run . -storage memory -faults=false
+//	go run . show FOLDER ID     # what histories that were kept tell of a job
 //
 // See README.md for what is checked.
 package main
@@ -34,14 +35,24 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	o, err := parse(os.Args[1:], os.Stderr)
-	if err == nil {
-		err = torture(ctx, o, os.Stdout)
+	var err error
+	if args := os.Args[1:]; len(args) == 3 && args[0] == "show" {
+		err = show(os.Stdout, args[1], args[2])
+	} else {
+		err = start(ctx, args)
 	}
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "torture:", err)
 		os.Exit(1)
 	}
+}
+
+func start(ctx context.Context, args []string) error {
+	o, err := parse(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	return torture(ctx, o, os.Stdout)
 }
 
 // options are what a run is.

@@ -34,7 +34,7 @@ func work(ctx context.Context, c *config, s *store, log *history.Writer) error {
 		SweepEvery:  c.Sweep,
 		StopTimeout: stopTimeout,
 	})
-	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number)})
+	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: time.Now().UnixMicro()})
 	var manual sync.WaitGroup
 	for i := range byHand {
 		m := &manualWorker{h: h, rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<8+uint64(i)+1))}

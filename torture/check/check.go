@@ -58,6 +58,9 @@ type Input struct {
 	// Slack is how much later than lease and sweep a rescue may be.
 	Slack time.Duration
 	Exact bool // there were no faults: all numbers must be equal
+	// OldClock says that a claim's time can be from before it waited for others, so
+	// that only the time of its reply tells whether a lease was over.
+	OldClock bool
 }
 
 // A Violation is what does not hold.

@@ -181,12 +181,16 @@ func (c *checker) judgeWrites(id pawl.ID, j *job, i int) {
 func (c *checker) judgeNext(id pawl.ID, j *job, k, next *claim) {
 	kicked := j.end.counts.Kicks > 0
 	final := k.settled == pawl.Ack || k.settled == pawl.Bury
+	claimedAt := next.claimedAt
+	if c.in.OldClock {
+		claimedAt = next.at/1000 + c.wall
+	}
 	switch {
 	case final && !kicked && j.end.found:
 		c.r.add(Final, "job %v of class %v had the claim %d after %v of the claim %d was accepted", id, j.class, next.fence, k.settled, k.fence)
 	case k.offered == 0 && !kicked && !j.class.Transactional() && next.claimedAt != 0 && k.at != 0 &&
-		next.claimedAt < k.leaseUntil-tolerance.Microseconds():
-		c.r.add(Overlap, "job %v was claimed again (%d) %d µs before the lease of the claim %d was over", id, next.fence, k.leaseUntil-next.claimedAt, k.fence)
+		claimedAt < k.leaseUntil-tolerance.Microseconds():
+		c.r.add(Overlap, "job %v was claimed again (%d) %d µs before the lease of the claim %d was over", id, next.fence, k.leaseUntil-claimedAt, k.fence)
 	case k.settled != 0 && !k.mixed && k.delay > 0 && next.at != 0 && k.at != 0 && history.Sum(next.counts) == history.Sum(k.counts)+1 &&
 		next.at < k.offered+k.delay-int64(tolerance):
 		c.r.add(Early, "job %v of class %v was claimed %v too early after %v", id, j.class, time.Duration(k.offered+k.delay-next.at), k.settled)

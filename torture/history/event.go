@@ -6,6 +6,7 @@ package history
 
 import (
 	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -38,8 +39,8 @@ const (
 	Start   // A: run_at in µs by the storage's clock, B: claimed_at
 	Corrupt // the job is not what was enqueued
 
-	// Of a process; Fence is the process's own number.
-	Began
+	// Of a process.
+	Began   // A: when in µs by the wall clock, Fence: the process's own number
 	Stopped // in an orderly way; A: 1 if not all came to rest. Fence: when, in µs by the wall clock
 
 	// Of the controller; A and B as there.
@@ -48,6 +49,18 @@ const (
 	Up      // and now it can
 	Counted // a sample of the numbers of a queue, A: before, B: total
 )
+
+var names = [...]string{Intend: "intend", Accepted: "accepted", Unknown: "unknown", Refused: "refused", RolledBack: "rolled back",
+	Resolved: "resolved", Claimed: "claimed", Offered: "offered", Settled: "settled", Lost: "lost", Open: "open", Stale: "stale",
+	Forgiven: "forgiven", Fenced: "fenced", Extended: "extended", Start: "start", Corrupt: "corrupt", Began: "began", Stopped: "stopped",
+	Fault: "fault", Down: "down", Up: "up", Counted: "counted"}
+
+func (k Kind) String() string {
+	if int(k) >= len(names) || names[k] == "" {
+		return fmt.Sprintf("kind(%d)", uint8(k))
+	}
+	return names[k]
+}
 
 // Size is how long an event is in a file.
 const Size = 56

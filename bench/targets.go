@@ -23,6 +23,8 @@ func targets() []target {
 		{"postgres", "wal-per-job", slots(0, history), "river", 2.5}, {"postgres", "wal-per-job", slots(0, deleteNow), "river", 3},
 		{"postgres", "held-snapshot-kept", all, "", 0.6}, {"postgres", "held-snapshot-end", all, "river", 12},
 		{"postgres", "latency-p50", all, "", 3}, {"postgres", "latency-p99", all, "", 15},
+		{"postgres", "latency-held-p99", Params{Hold: "20ms"}, "", 150}, {"postgres", "latency-held-p99", Params{Hold: "200ms"}, "", 150},
+		{"postgres", "latency-held-p99", Params{Hold: "10s"}, "", 250}, {"postgres", "latency-poll-only-p99", all, "", 1100},
 		{"postgres", "cancel-p99", all, "", 1000}, {"postgres", "claim-growth", all, "", 1.5}, {"postgres", "enqueue-purge-growth", all, "", 3},
 
 		{"sqlite", "enqueue-16", all, "goqite", 6}, {"sqlite", "enqueue-16", all, "backlite", 6}, {"sqlite", "enqueue-16", all, "river", 6},

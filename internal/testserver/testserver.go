@@ -96,7 +96,7 @@ func start(path string, args []string, dir string, as *syscall.Credential) (*pro
 	p := &process{ended: make(chan struct{}), log: new(output)}
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, p.log, p.log
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "HOME="+dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as, Pdeathsig: syscall.SIGQUIT}
+	cmd.SysProcAttr = attributes(as)
 	started := make(chan error)
 	go func() {
 		// The signal of the parent's death is sent when the thread ends that

@@ -3,7 +3,20 @@
 //
 // [New] works on a pool of connections that the program has made. [Store.Tx]
 // takes a transaction of pgx, [Store.SQLTx] one of database/sql or of what is
-// built on it, and [Store.InTx] makes one.
+// built on it, and [Store.InTx] makes one:
+//
+//	pool, err := pgxpool.New(ctx, dsn)
+//	...
+//	store, err := postgres.New(ctx, pool, nil) // makes or updates its tables
+//	...
+//	q := pawl.New(store, nil)
+//	err = store.InTx(ctx, func(tx pgx.Tx, w pawl.Writer) error {
+//		if _, err := tx.Exec(ctx, "INSERT INTO users (id) VALUES (7)"); err != nil {
+//			return err
+//		}
+//		_, err := q.WithTx(w).Enqueue(ctx, task.New(Welcome{UserID: 7}))
+//		return err
+//	})
 //
 // # Durability
 //
@@ -13,8 +26,8 @@
 //
 // # Connections
 //
-// No connection is held between calls. Watch alone opens one of its own, outside
-// the pool, to listen. Behind a pooler that hands connections on after each
+// No connection is held between calls. Two are opened outside the pool: by Watch, to
+// listen, and by New while it builds an index without stopping writers. Behind a pooler that hands connections on after each
 // transaction, such as PgBouncer, set PollOnly, and in the pool's configuration
 // pgx.QueryExecModeExec: nothing then depends on the session.
 //
@@ -46,8 +59,8 @@
 // # State
 //
 // The contract of [pawl.Storage] is complete. It is tested with each change on
-// PostgreSQL 15, through crashes of the server, cut commits and PgBouncer too, and
-// was run by hand on 13, 14, 16, 17 and 18. While a transaction or a backup holds a
+// PostgreSQL 15, through crashes of the server, cut commits and PgBouncer too. An
+// earlier state was run by hand on 13, 14, 16, 17 and 18. While a transaction or a backup holds a
 // snapshot, the rows that jobs leave behind can't be vacuumed: new jobs of priority
 // 0 are still claimed fast, all others have the more to pass over the longer it
 // lasts.

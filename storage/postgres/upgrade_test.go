@@ -178,17 +178,17 @@ func TestUpgrade(t *testing.T) {
 			}
 		},
 	}
-	for version := 1; version <= 2; version++ {
+	for version := 1; version <= 3; version++ {
 		for name, way := range ways {
 			t.Run(fmt.Sprintf("from %d %s", version, name), func(t *testing.T) {
 				o := newOld(t, version)
-				upgraded(o, func() { way(o, version) })
+				upgraded(o, version, func() { way(o, version) })
 			})
 		}
 	}
 }
 
-func upgraded(o *old, upgrade func()) {
+func upgraded(o *old, version int, upgrade func()) {
 	t := o.t
 	running := o.mustEnqueue("state", "2")
 	refs, err := o.claim(1)
@@ -201,6 +201,11 @@ func upgraded(o *old, upgrade func()) {
 		o.mustEnqueue("state", "2"): pawl.Ready,
 		o.mustEnqueue("state, finished_at, purge_at", "4, now, now + 3600000000"): pawl.Completed,
 		o.mustEnqueue("state, finished_at, reason", "5, now, 'bury'"):             pawl.Buried,
+	}
+	waiting := 4 // with the one that is added below
+	if version >= 3 {
+		waiting++
+		want[o.mustEnqueue("state, xid", "0, pg_current_xact_id()")] = pawl.Ready
 	}
 	want[o.mustEnqueue("state, ukey, umode, held", "2, 'key', 0, true")] = pawl.Ready
 	want[o.mustEnqueue("state, start_before", "1, now + 3600000000")] = pawl.Scheduled
@@ -222,13 +227,13 @@ func upgraded(o *old, upgrade func()) {
 		t.Errorf("the key is free: %v", r.Status)
 	}
 	added := enqueue(t, s, pawl.Request{}).ID
-	jobs := claim(t, s, 4)
+	jobs := claim(t, s, waiting)
 	for _, j := range jobs {
 		if want[j.ID] != pawl.Ready && j.ID != added {
 			t.Errorf("claimed %v, which was %v", j.ID, want[j.ID])
 		}
 	}
-	if jobs[3].ID != added {
+	if jobs[waiting-1].ID != added {
 		t.Error("the job that was enqueued last is not the last")
 	}
 	claim(t, s, 0)

@@ -61,10 +61,14 @@ func New[A Args](args A) *pawl.Request {
 // payload, within [pawl.MaxKeyLen] bytes. Keys are compared within a queue.
 //
 // It needs a codec that encodes equal args equally; [JSON] and [Raw] do, and what
-// [Gzip] and [Versioned] wrap is taken alone. For [Encrypted] the hash is keyed
-// with the first key, so a job from before a rotation has another. To be unique
-// by a part of the args, build a key from that part, beginning with the kind:
-// "welcome:" + w.Email.
+// [Gzip] and [Versioned] wrap is taken alone. To be unique by a part of the args,
+// build a key from that part, beginning with the kind: "welcome:" + w.Email.
+//
+// For [Encrypted] the hash is keyed with the Keyring's first key. So equal args
+// have another key before a rotation than after it, and while some processes have
+// moved the new key to the front and others have not, two jobs with equal args
+// can wait. Where that matters, make the key of an HMAC with a secret that does
+// not rotate.
 //
 // Args that don't encode have the key of an empty payload; New reports them.
 func UniqueByArgs(args Args) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"runtime/debug"
 )
 
 // A Codec turns Args and results into bytes and back. It must be safe for
@@ -108,12 +109,22 @@ func checkCodec(c Codec, t reflect.Type) error {
 	return nil
 }
 
-func encode(v any) ([]byte, error) {
-	data, err := codecOf(v).Encode(v)
-	if err != nil {
-		return nil, &EncodeError{Type: fmt.Sprintf("%T", v), Err: err}
+func encode(v any) (data []byte, err error) {
+	defer func() {
+		err = recovered(recover(), err)
+		if err != nil {
+			data, err = nil, &EncodeError{Type: fmt.Sprintf("%T", v), Err: err}
+		}
+	}()
+	return codecOf(v).Encode(v)
+}
+
+// recovered returns the error that a codec's panic is, or else err.
+func recovered(value any, err error) error {
+	if value == nil {
+		return err
 	}
-	return data, nil
+	return &panicError{value, debug.Stack()}
 }
 
 // decode decodes into a new T.
@@ -121,16 +132,16 @@ func decode[T any](data []byte) (T, error) { return decodeBy[T](codecOf(zero[T](
 
 // decodeBy decodes into a new T, through the pointer itself where T is one, so
 // that no payload can make it nil.
-func decodeBy[T any](c Codec, data []byte) (T, error) {
-	v := zero[T]()
-	var err error
+func decodeBy[T any](c Codec, data []byte) (v T, err error) {
+	v = zero[T]()
+	defer func() {
+		if err = recovered(recover(), err); err != nil {
+			v = zero[T]()
+		}
+	}()
 	if reflect.TypeFor[T]().Kind() == reflect.Pointer {
-		err = c.Decode(data, v)
-	} else {
-		err = c.Decode(data, &v)
+		return v, c.Decode(data, v)
 	}
-	if err != nil {
-		return zero[T](), err
-	}
-	return v, nil
+	err = c.Decode(data, &v)
+	return v, err
 }

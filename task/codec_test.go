@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/storage/memory"
 	"github.com/pawlq/pawl/task"
+	"github.com/pawlq/pawl/worker"
 )
 
 type everything struct {
@@ -270,4 +272,41 @@ func checkDecode[A task.Args](t *testing.T, payload []byte) A {
 		t.Fatalf("%s became %s", r.Payload, second.Payload)
 	}
 	return job.Args
+}
+
+// A bomb is Args whose codec panics.
+type bomb struct{}
+
+func (bomb) Kind() string      { return "bomb" }
+func (bomb) Codec() task.Codec { return bombCodec{} }
+
+type bombCodec struct{}
+
+func (bombCodec) Encode(any) ([]byte, error)   { panic("hunter2") }
+func (bombCodec) Decode(d []byte, _ any) error { panic(errors.New(string(d))) }
+
+// TestCodecPanics: a panic is an error of the codec, and stored like one.
+func TestCodecPanics(t *testing.T) {
+	r := task.New(bomb{})
+	if r.Err == nil || strings.Contains(r.Err.Error(), "hunter2") || !strings.Contains(r.Err.Error(), "panicked") {
+		t.Errorf("got %v", r.Err)
+	}
+	q := pawl.New(memory.New(nil), nil)
+	receipt, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "bomb", Payload: []byte("hunter2")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tasks := task.NewMux()
+	task.Register(tasks, nothing[bomb])
+	if _, err := worker.Drain(t.Context(), q, tasks, nil); err != nil {
+		t.Fatal(err)
+	}
+	job, err := q.Get(t.Context(), receipt.Queue, receipt.ID)
+	if err != nil || job.State != pawl.Buried || len(job.Failures) != 1 {
+		t.Fatalf("got %+v, %v", job, err)
+	}
+	want := `payload of kind "bomb" (7 bytes) does not decode: the codec panicked with a value of type *errors.errorString`
+	if s := job.Failures[0].Error + job.Failures[0].Stack; !strings.Contains(s, want) || strings.Contains(s, "hunter2") {
+		t.Errorf("stored %q", s)
+	}
 }

@@ -17,8 +17,11 @@ import (
 //	func (Payment) Codec() task.Codec { return task.Encrypted{Keys: keys} }
 //
 // Compress first, and let versions be inside: Encrypted{Codec: Gzip{Codec:
-// Versioned{...}}}. The length of what is encrypted can be seen, and with it how
-// well it compresses.
+// Versioned{...}}}; a Versioned outside is refused by [Register]. The length of
+// what is encrypted can be seen, and with it how well it compresses.
+//
+// A job that was encrypted with a key that the Keyring lacks is handed back, with
+// a growing delay, for a worker that has it.
 //
 // A codec sees neither the job nor its queue, so whoever can write to the
 // storage can still give the payload of one job to another of its kind, or
@@ -46,7 +49,7 @@ const sealedMagic = "\x00pe1"
 
 // Encode returns what the other codec makes of v, encrypted. No two are alike.
 func (c Encrypted) Encode(v any) ([]byte, error) {
-	if c.Keys == nil {
+	if c.Keys.empty() {
 		return nil, errNoKeys
 	}
 	plain, err := orJSON(c.Codec).Encode(v)
@@ -65,7 +68,7 @@ var (
 
 // Decode lets the other codec decode data, decrypted.
 func (c Encrypted) Decode(data []byte, v any) error {
-	if c.Keys == nil {
+	if c.Keys.empty() {
 		return errNoKeys
 	}
 	rest, sealed := bytes.CutPrefix(data, []byte(sealedMagic))
@@ -75,11 +78,11 @@ func (c Encrypted) Decode(data []byte, v any) error {
 		}
 		return errPlain
 	}
-	if len(rest) == 0 || len(rest) <= int(rest[0]) {
+	id, rest, ok := cutKeyID(rest)
+	switch {
+	case !ok:
 		return io.ErrUnexpectedEOF
-	}
-	id, rest := string(rest[1:1+rest[0]]), rest[1+rest[0]:]
-	if !text.IsName(id, maxKeyID) {
+	case !text.IsName(id, maxKeyID):
 		return errSealed
 	}
 	plain, err := c.Keys.open(id, rest, boundKind(v), c.Context)
@@ -87,6 +90,18 @@ func (c Encrypted) Decode(data []byte, v any) error {
 		return err
 	}
 	return orJSON(c.Codec).Decode(plain, v)
+}
+
+// cutKeyID splits off the length of a key's ID and the ID.
+func cutKeyID(data []byte) (id string, rest []byte, ok bool) {
+	if len(data) == 0 {
+		return "", nil, false
+	}
+	n := int(data[0])
+	if data = data[1:]; len(data) < n {
+		return "", nil, false
+	}
+	return string(data[:n]), data[n:], true
 }
 
 // boundKind returns the kind of Args, "" of a result. v is a value or points to
@@ -103,7 +118,7 @@ func boundKind(v any) string {
 
 // unique is keyed, so that it tells no more than the encrypted form.
 func (c Encrypted) unique(v any) ([]byte, error) {
-	if c.Keys == nil {
+	if c.Keys.empty() {
 		return nil, errNoKeys
 	}
 	form, err := uniqueForm(orJSON(c.Codec), v)
@@ -114,8 +129,10 @@ func (c Encrypted) unique(v any) ([]byte, error) {
 }
 
 func (c Encrypted) check(t reflect.Type) error {
-	if c.Keys == nil {
+	if c.Keys.empty() {
 		return errNoKeys
 	}
 	return checkCodec(c.Codec, t)
 }
+
+func (c Encrypted) inner() Codec { return c.Codec }

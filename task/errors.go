@@ -33,7 +33,12 @@ func (e *EncodeError) Unwrap() error { return e.Err }
 //
 // A job whose payload does not decode is buried at once: the same bytes would
 // fail the same way at each attempt. In the dead-letter queue it keeps its
-// payload, and a kick runs it once a program that can read it is in place.
+// payload, and a kick runs it once a program that can read it is in place. A
+// panic of a codec counts as an error that it returned.
+//
+// A job that only lacks a newer program, for its version ([Versioned]) or its key
+// ([Encrypted]), is handed back instead with a growing delay, of at most a minute,
+// and spends no attempt. It shows in the job's Counts.Snoozes.
 type DecodeError struct {
 	Kind string // of the job
 	Part string // "payload" or "result"
@@ -47,6 +52,26 @@ func (e *DecodeError) Error() string {
 
 // Unwrap returns e.Err.
 func (e *DecodeError) Unwrap() error { return e.Err }
+
+// A newerError says that this program can't read a payload, but another may that
+// has what it lacks: a version, or a key.
+type newerError struct{ text string }
+
+func (e *newerError) Error() string { return e.text }
+
+// A panicError is what a codec's panic becomes. Its text may quote the value.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n\n%s", e.value, e.stack) }
+
+// Unwrap returns the value if it is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
 
 // A FailedError says that a job ended without completing.
 type FailedError struct {
@@ -75,8 +100,11 @@ func describe(err error) string {
 		noValue *json.UnsupportedValueError
 		ours    *typeError
 		newer   *newerError
+		panics  *panicError
 	)
 	switch {
+	case errors.As(err, &panics):
+		return fmt.Sprintf("the codec panicked with a value of type %T", panics.value)
 	case errors.Is(err, errTrailing):
 		return "data after the JSON value"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):

@@ -49,7 +49,10 @@ func (c Gzip) Encode(v any) ([]byte, error) {
 	}
 	var b bytes.Buffer
 	w := gzipWriters.Get().(*gzip.Writer)
-	defer gzipWriters.Put(w)
+	defer func() {
+		w.Reset(nil) // w is kept, b is not
+		gzipWriters.Put(w)
+	}()
 	w.Reset(&b)
 	_, _ = w.Write(plain) // a buffer refuses nothing
 	_ = w.Close()
@@ -122,3 +125,5 @@ func (c Gzip) checkSize(n int64) error {
 func (c Gzip) unique(v any) ([]byte, error) { return uniqueForm(orJSON(c.Codec), v) }
 
 func (c Gzip) check(t reflect.Type) error { return checkCodec(c.Codec, t) }
+
+func (c Gzip) inner() Codec { return c.Codec }

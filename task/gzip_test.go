@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/task"
@@ -121,3 +122,15 @@ type packedUnfit struct{ Func func() }
 
 func (packedUnfit) Kind() string      { return "packed" }
 func (packedUnfit) Codec() task.Codec { return task.Gzip{} }
+
+// TestGzipLetsGo: a compressor that is kept for the next payload does not keep
+// the last one. (It would outlive one collection, as all in a pool does.)
+func TestGzipLetsGo(t *testing.T) {
+	r := task.New(packed{strings.Repeat("again and ", 50000)})
+	kept := weak.Make(&r.Payload[0])
+	r = nil
+	runtime.GC()
+	if kept.Value() != nil {
+		t.Error("the payload is still held")
+	}
+}

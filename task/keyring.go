@@ -3,33 +3,49 @@ package task
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/text"
 )
 
-// A Key is a secret for AES and the name under which it is known.
+// A Key is a secret for AES and the name under which it is known. Packages fmt
+// and log/slog print the name alone.
 type Key struct {
 	ID     string // stored with all that the key encrypts: 1 to 64 letters, digits, '_', '-', '.' or ':'
 	Secret []byte // 16, 24 or 32 random bytes
 }
 
-// A Keyring encrypts with its first key and decrypts with all of them. To rotate
-// keys, first add the new one at the end in all processes, then move it to the
-// front, and drop the old one when no job is left that it encrypted. One key
+// Format prints the ID of k, whatever the verb.
+func (k Key) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "task.Key(%s)", k.ID) }
+
+// LogValue returns what Format prints.
+func (k Key) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(k)) }
+
+// A Keyring encrypts with its first key and decrypts with all of them. One key
 // should encrypt no more than 2³² values.
+//
+// To rotate keys, first add the new one at the end in all processes, and then
+// move it to the front in all of them. From then on the old one encrypts nothing,
+// and what it encrypted leaves with its jobs: those that wait, finished ones when
+// their Retention is over, buried ones when they are deleted, or kicked and done.
+// It may be dropped when no job is left, in any state, that was enqueued before
+// the last process had moved it, which is when this finds none:
+//
+//	for job, err := range q.Jobs(ctx, pawl.Filter{CreatedBefore: moved}) { ... }
 type Keyring struct {
-	keys []ringKey
+	keys []*ringKey // pointers, of which fmt prints no more than the address
 }
 
 type ringKey struct {
-	id     string
-	secret []byte
-	aead   cipher.AEAD
+	id   string
+	aead cipher.AEAD
+	mac  []byte // the key of what has to be equal for equal values
 }
 
 const maxKeyID = 64
@@ -47,23 +63,53 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 		if _, twice := k.find(key.ID); twice {
 			return nil, &pawl.InvalidError{Field: "Key.ID", Limit: "given once each"}
 		}
-		block, err := aes.NewCipher(key.Secret)
-		if err != nil {
-			return nil, &pawl.InvalidError{Field: "Key.Secret", Limit: "16, 24 or 32 bytes"}
-		}
-		aead, err := cipher.NewGCMWithRandomNonce(block)
+		ring, err := newRingKey(key)
 		if err != nil {
 			return nil, err
 		}
-		k.keys = append(k.keys, ringKey{key.ID, slices.Clone(key.Secret), aead})
+		k.keys = append(k.keys, ring)
 	}
 	return k, nil
 }
 
-func (k *Keyring) find(id string) (ringKey, bool) {
-	i := slices.IndexFunc(k.keys, func(key ringKey) bool { return key.id == id })
+func newRingKey(key Key) (*ringKey, error) {
+	block, err := aes.NewCipher(key.Secret)
+	if err != nil {
+		return nil, &pawl.InvalidError{Field: "Key.Secret", Limit: "16, 24 or 32 bytes"}
+	}
+	aead, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return nil, err
+	}
+	mac, err := hkdf.Key(sha256.New, key.Secret, nil, "pawl task unique key", sha256.Size)
+	if err != nil {
+		return nil, err
+	}
+	return &ringKey{key.ID, aead, mac}, nil
+}
+
+// Format prints the IDs of the keys, whatever the verb.
+func (k Keyring) Format(s fmt.State, _ rune) {
+	ids := make([]string, len(k.keys))
+	for i, key := range k.keys {
+		ids[i] = key.id
+	}
+	fmt.Fprintf(s, "task.Keyring%v", ids)
+}
+
+// LogValue returns what Format prints.
+func (k *Keyring) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(k)) }
+
+// empty reports whether k can encrypt nothing.
+func (k *Keyring) empty() bool { return k == nil || len(k.keys) == 0 }
+
+func (k *Keyring) find(id string) (*ringKey, bool) {
+	if k == nil {
+		return nil, false
+	}
+	i := slices.IndexFunc(k.keys, func(key *ringKey) bool { return key.id == id })
 	if i < 0 {
-		return ringKey{}, false
+		return nil, false
 	}
 	return k.keys[i], true
 }
@@ -78,7 +124,7 @@ func (k *Keyring) seal(dst, plain []byte, bound ...string) []byte {
 func (k *Keyring) open(id string, sealed []byte, bound ...string) ([]byte, error) {
 	key, ok := k.find(id)
 	if !ok {
-		return nil, &typeError{fmt.Sprintf("encrypted with key %q, which the Keyring lacks", id)}
+		return nil, &newerError{fmt.Sprintf("encrypted with key %q, which the Keyring lacks", id)}
 	}
 	plain, err := key.aead.Open(nil, nil, sealed, associated(id, bound))
 	if err != nil {
@@ -101,7 +147,7 @@ func associated(id string, bound []string) []byte {
 // mac is as good as a hash of data for telling values apart, but tells nothing
 // to those who have no key.
 func (k *Keyring) mac(data []byte, bound ...string) []byte {
-	h := hmac.New(sha256.New, k.keys[0].secret)
+	h := hmac.New(sha256.New, k.keys[0].mac)
 	h.Write(associated("unique", bound)) // hashes return no errors
 	h.Write(data)
 	return h.Sum(nil)

@@ -50,8 +50,8 @@ type Options[A Args] struct {
 
 // Register adds the handler of the kind of A to m, with at most one Options.
 // What the handler returns decides what becomes of the job, see
-// [pawl.OutcomeOf]; a job whose payload does not decode is buried, see
-// [DecodeError].
+// [pawl.OutcomeOf]; a job whose payload does not decode is buried or, if it is for
+// a newer program, handed back, see [DecodeError].
 //
 // Like http.ServeMux, Register panics if the kind is registered already, and
 // also if its name, its queue or its codec is invalid or f is nil.
@@ -99,8 +99,8 @@ func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[
 	m.Handle(kindOf(run, o))
 }
 
-// undecodable says what becomes of a job whose payload does not decode. One of a
-// newer program is handed back, as a job of an unknown kind would be.
+// undecodable says what becomes of a job whose payload does not decode. One for
+// a newer program is handed back, as a job of an unknown kind would be.
 func undecodable(j *pawl.Job, err error) error {
 	if newer := (*newerError)(nil); errors.As(err, &newer) {
 		return pawl.Snooze(pawl.SkipDelay(j.Counts.Snoozes))

@@ -2,6 +2,7 @@ package task
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -29,7 +30,7 @@ import (
 // enqueued is handed back, with a growing delay, for a worker of that program;
 // programs from before Versioned would bury it, so replace the workers first.
 type Versioned struct {
-	Codec     Codec      // of all versions; nil means JSON. That of older types is not looked at
+	Codec     Codec      // of all versions, but not Encrypted; nil means JSON. That of older types is not looked at
 	Upcasters []Upcaster // from version 1 to 2, from 2 to 3, and so on
 }
 
@@ -76,7 +77,7 @@ func (c Versioned) Decode(data []byte, v any) error {
 	case !marked:
 		version, rest = 1, data
 	case version > c.newest():
-		return &newerError{version, c.newest()}
+		return &newerError{fmt.Sprintf("it is of version %d, and this program knows %d", version, c.newest())}
 	}
 	if version == c.newest() {
 		return orJSON(c.Codec).Decode(rest, v)
@@ -126,7 +127,23 @@ func (c Versioned) check(t reflect.Type) error {
 			return &typeError{fmt.Sprintf("task: Upcaster from version %d to %d makes %v, not %v", i+1, i+2, u.to, want)}
 		}
 	}
-	return checkCodec(c.Codec, t)
+	return cmp.Or(c.checkOrder(), checkCodec(c.Codec, t))
+}
+
+// checkOrder refuses Encrypted inside, which binds the kind, and older types have
+// none.
+func (c Versioned) checkOrder() error {
+	for in := c.Codec; in != nil; {
+		if _, encrypted := in.(Encrypted); encrypted {
+			return &typeError{"task: Versioned around Encrypted can't decrypt older versions; it has to be Encrypted{Codec: Versioned{...}}"}
+		}
+		w, ok := in.(interface{ inner() Codec })
+		if !ok {
+			return nil
+		}
+		in = w.inner()
+	}
+	return nil
 }
 
 func indirect(t reflect.Type) reflect.Type {
@@ -153,10 +170,4 @@ func cutVersion(data []byte) (version int, rest []byte, ok bool) {
 // itself.
 func (c Versioned) unique(v any) ([]byte, error) { return uniqueForm(orJSON(c.Codec), v) }
 
-// A newerError says that a payload is of a version that this program does not
-// know.
-type newerError struct{ version, known int }
-
-func (e *newerError) Error() string {
-	return fmt.Sprintf("it is of version %d, and this program knows %d", e.version, e.known)
-}
+func (c Versioned) inner() Codec { return c.Codec }

@@ -152,6 +152,22 @@ func TestUpcastersMustFit(t *testing.T) {
 	}
 }
 
+type sealedInside struct{}
+
+func (sealedInside) Kind() string { return "sealed-inside" }
+func (sealedInside) Codec() task.Codec {
+	return task.Versioned{Codec: task.Gzip{Codec: task.Encrypted{Keys: paymentKeys}}}
+}
+
+// TestVersionedAroundEncrypted: it would work until there is a version 2.
+func TestVersionedAroundEncrypted(t *testing.T) {
+	paymentKeys = keyring(t, newKey("2026"))
+	expectPanic(t, "Versioned around Encrypted", func() { task.Register(task.NewMux(), nothing[sealedInside]) })
+	if r := task.New(sealedInside{}); r.Err == nil {
+		t.Error("a payload was made that no later version can read")
+	}
+}
+
 // TestLastUpcasterFails: its error counts like that of others.
 func TestLastUpcasterFails(t *testing.T) {
 	if _, err := open[personV2]([]byte(`{"Name":"nameless"}`)); !errors.Is(err, errNameless) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"github.com/pawlq/pawl/internal/text"
@@ -224,13 +223,15 @@ func (c *ClaimSpec) validate() error {
 	if !text.IsLine(c.Worker, MaxKeyLen) {
 		return &InvalidError{"Worker", "at most 255 bytes of UTF-8 without control characters"}
 	}
-	for i, ask := range c.Queues {
+	names := make(map[string]bool)
+	for _, ask := range c.Queues {
 		if !text.IsName(ask.Queue, MaxNameLen) {
 			return &InvalidError{"Queues", nameLimit}
 		}
-		if slices.ContainsFunc(c.Queues[:i], func(o QueueAsk) bool { return o.Queue == ask.Queue }) {
+		if names[ask.Queue] {
 			return &InvalidError{"Queues", "without a name twice"}
 		}
+		names[ask.Queue] = true
 		if ask.Max < 1 {
 			return &InvalidError{"QueueAsk.Max", "positive"}
 		}

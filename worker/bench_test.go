@@ -57,6 +57,42 @@ func BenchmarkPool(b *testing.B) {
 	}
 }
 
+// BenchmarkWeights is BenchmarkPool on memory with jobs in many queues that
+// share slots by weight.
+func BenchmarkWeights(b *testing.B) {
+	for _, n := range []int{1, 3, 100, 1000} {
+		b.Run(fmt.Sprintf("queues=%d", n), func(b *testing.B) {
+			q := pawl.New(openMemory(b), nil)
+			queues := make([]worker.Queue, n)
+			for i := range queues {
+				queues[i] = worker.Queue{Name: fmt.Sprint("q", i), Weight: 1 + i%7}
+			}
+			var ran atomic.Int64
+			all := make(chan struct{})
+			h := worker.Func(func(context.Context, *pawl.Job) error {
+				if ran.Add(1) == int64(b.N) {
+					close(all)
+				}
+				return nil
+			})
+			for jobs := range slices.Chunk(make([]*pawl.Request, b.N), pawl.MaxBatch) {
+				for i := range jobs {
+					jobs[i] = &pawl.Request{Queue: queues[i%n].Name, Kind: "k", Retention: pawl.DeleteNow}
+				}
+				if _, err := q.EnqueueMany(b.Context(), jobs); err != nil {
+					b.Fatal(err)
+				}
+			}
+			p := worker.New(q, h, &worker.Options{Concurrency: 100, Queues: queues})
+			b.ResetTimer()
+			run(b, p, func() { <-all })
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "jobs/s")
+			b.ReportMetric(p.Stats().ClaimBatch(), "jobs/claim")
+		})
+	}
+}
+
 // BenchmarkSubscriber is BenchmarkPool on memory beside one subscription to all
 // events, two a job, of which the subscriber reads none, a thousand a second at
 // most, or all. On a busy machine the CPU time tells more than the rate.

@@ -46,6 +46,9 @@ func (p *Pool) tell(hook func(context.Context, *pawl.Job, error), j *pawl.Job, e
 func (p *Pool) addChore(c chore) {
 	p.chores = append(p.chores, c)
 	p.choreBytes += c.size
+	if p.behindSince == never && p.choresBehind() {
+		p.behindSince = p.now()
+	}
 	if len(p.chores) == 1 {
 		wake(p.choreWake)
 	}
@@ -92,13 +95,16 @@ func (p *Pool) nextChore() (c chore, over bool) {
 	defer p.mu.Unlock()
 	p.choreBytes -= p.doing.size
 	p.doing = chore{}
+	if !p.choresBehind() {
+		p.behindSince = never
+	}
 	if len(p.chores) == 0 {
 		return chore{}, p.choresOver
 	}
 	c = p.chores[0]
 	p.chores[0] = chore{}
 	p.chores = p.chores[1:]
-	p.doing = c
+	p.doing, p.doingSince = c, p.now()
 	return c, false
 }
 

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -240,6 +241,9 @@ func TestSetConcurrencyIsValidated(t *testing.T) {
 			if !errors.Is(err, pawl.ErrInvalid) {
 				t.Errorf("%s: error %v", name, err)
 			}
+		}
+		if err := p.SetConcurrency("other", 1); !strings.Contains(err.Error(), `"other"`) {
+			t.Errorf("error %v does not name the queue", err)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -30,7 +31,7 @@ type DrainOptions struct {
 // Ran is one run that Drain made.
 type Ran struct {
 	Job  *pawl.Job // as it was claimed
-	Verb pawl.Verb // how it was settled; Skip: no handler runs its kind
+	Verb pawl.Verb // how it was settled; Skip: no handler runs its kind; 0: not at all, the claim was lost
 	Err  error     // what the handler returned
 }
 
@@ -139,37 +140,47 @@ func (d *drain) run(ctx context.Context, j *pawl.Job) error {
 	ref := j.Ref
 	k := cmp.Or(d.kinds[j.Kind], d.fallback)
 	if k == nil {
-		d.ran = append(d.ran, Ran{Job: j, Verb: pawl.Skip})
-		return d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Skip, Delay: pawl.SkipDelay(j.Counts.Skips)})
+		return d.end(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Skip, Delay: pawl.SkipDelay(j.Counts.Skips)}, Ran{Job: j})
 	}
 	if d.runs == d.o.MaxRuns {
 		err := fmt.Errorf("worker: Drain ended after %d runs", d.runs)
-		return errors.Join(err, d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Release}))
+		_, settleErr := d.settle(ctx, pawl.Outcome{Ref: ref, Verb: pawl.Release})
+		return errors.Join(err, settleErr)
 	}
 	d.runs++
+	began := time.Now()
 	held := &claim{q: d.q, run: &run{ref: ref, lease: drainLease}}
 	result, err := call(context.WithValue(ctx, claimKey{}, held), k, j)
 	if limit := d.q.Options().MaxPayload; err == nil && len(result) > limit {
 		err = &pawl.InvalidError{Field: "Result", Limit: fmt.Sprintf("at most %d bytes", limit)}
 	}
 	if verb, ok := j.SettledInTx(); ok {
-		current, lookErr := d.current(ctx, ref)
-		if !current {
-			d.ran = append(d.ran, Ran{Job: j, Verb: verb, Err: err})
-			return lookErr
+		ran := Ran{Job: j, Verb: verb, Err: err}
+		if done, err := d.verify(ctx, ref, k, ran, time.Since(began)); done || err != nil {
+			return err
 		}
 		err = cmp.Or(err, pawl.ErrNotCommitted)
 	}
 	return d.finish(ctx, ref, j, k, result, err)
 }
 
-// current reports whether the claim is the job's current one.
-func (d *drain) current(ctx context.Context, ref pawl.Ref) (bool, error) {
+// verify takes in what became of a claim that the handler settled in a
+// transaction of its own. It reports false if that was not committed.
+func (d *drain) verify(ctx context.Context, ref pawl.Ref, k *kind, ran Ran, took time.Duration) (done bool, err error) {
 	stored, err := d.q.Get(context.WithoutCancel(ctx), ref.Queue, ref.ID)
-	if errors.Is(err, pawl.ErrNotFound) {
+	gone := errors.Is(err, pawl.ErrNotFound)
+	switch {
+	case err != nil && !gone:
+		d.ran = append(d.ran, ran)
+		return false, err
+	case !gone && stored.State == pawl.Running && stored.Fence == ref.Fence:
 		return false, nil
+	case !committed(ran.Job, stored, gone, ran.Verb, took):
+		ran.Verb = 0
 	}
-	return err == nil && stored.State == pawl.Running && stored.Fence == ref.Fence, err
+	d.ran = append(d.ran, ran)
+	d.tellBuried(ctx, k, ran.Job, ran.Verb, cmp.Or(ran.Err, errBuriedInTx))
+	return true, nil
 }
 
 // finish settles what the handler returned and tells the kind.
@@ -178,12 +189,24 @@ func (d *drain) finish(ctx context.Context, ref pawl.Ref, j *pawl.Job, k *kind, 
 	if err != nil {
 		o = outcomeOf(ref, j, k, err)
 	}
-	d.ran = append(d.ran, Ran{Job: j, Verb: o.Verb, Err: err})
-	if err := d.settle(ctx, o); err != nil {
+	if err := d.end(ctx, o, Ran{Job: j, Err: err}); err != nil {
 		return err
 	}
-	d.tell(ctx, k, j, o.Verb, err)
+	if k.OnError != nil && (o.Verb == pawl.Nack || o.Verb == pawl.Bury) {
+		k.OnError(ctx, j, err)
+	}
+	d.tellBuried(ctx, k, j, d.ran[len(d.ran)-1].Verb, err)
 	return nil
+}
+
+// end settles a run and notes it.
+func (d *drain) end(ctx context.Context, o pawl.Outcome, ran Ran) error {
+	lost, err := d.settle(ctx, o)
+	if len(lost) == 0 {
+		ran.Verb = o.Verb
+	}
+	d.ran = append(d.ran, ran)
+	return err
 }
 
 // call calls the handler with the timeout of the job.
@@ -199,20 +222,13 @@ func call(ctx context.Context, k *kind, j *pawl.Job) ([]byte, error) {
 }
 
 // settle does not end with ctx: what has run is told.
-func (d *drain) settle(ctx context.Context, outcomes ...pawl.Outcome) error {
-	_, err := d.q.Settle(context.WithoutCancel(ctx), outcomes)
-	return err
+func (d *drain) settle(ctx context.Context, outcomes ...pawl.Outcome) (lost []pawl.Ref, err error) {
+	return d.q.Settle(context.WithoutCancel(ctx), outcomes)
 }
 
-// tell calls the hooks of the kind.
-func (d *drain) tell(ctx context.Context, k *kind, j *pawl.Job, verb pawl.Verb, err error) {
-	if verb != pawl.Nack && verb != pawl.Bury {
-		return
-	}
-	if k.OnError != nil {
-		k.OnError(ctx, j, err)
-	}
-	if k.OnBury != nil && (verb == pawl.Bury || lastAttempt(j)) {
+// tellBuried tells the kind if the verb has buried the job.
+func (d *drain) tellBuried(ctx context.Context, k *kind, j *pawl.Job, verb pawl.Verb, err error) {
+	if k.OnBury != nil && (verb == pawl.Bury || verb == pawl.Nack && lastAttempt(j)) {
 		k.OnBury(ctx, j, err)
 	}
 }

@@ -133,6 +133,78 @@ func TestDrainOfSpecialRuns(t *testing.T) {
 	})
 }
 
+// A claim that was lost is settled by nothing, whatever the handler returned.
+func TestDrainOfLostClaims(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, bare)
+		var told int
+		h := kinds{{
+			Name: "k", Queue: "default",
+			Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+				tx := f.q.WithTx(write{f.storage, false})
+				var err error
+				switch string(j.Payload) {
+				case "fails":
+					err = pawl.Permanent(errStorage)
+				case "acks":
+					err = tx.Ack(ctx, j, nil)
+				case "buries":
+					err = tx.Bury(ctx, j, errStorage)
+				}
+				// Another has the last word.
+				return nil, errors.Join(err, f.q.Delete(ctx, j.Queue, j.ID))
+			},
+			OnBury: func(context.Context, *pawl.Job, error) { told++ },
+		}}
+		for _, payload := range []string{"returns", "fails", "acks", "buries"} {
+			f.enqueue(&pawl.Request{Payload: []byte(payload)})
+		}
+		ran, err := worker.Drain(t.Context(), f.q, h, nil)
+		if err != nil || len(ran) != 4 {
+			t.Fatalf("ran %+v, error %v", ran, err)
+		}
+		for _, r := range ran {
+			if r.Verb != 0 {
+				t.Errorf("%s: told as %v", r.Job.Payload, r.Verb)
+			}
+		}
+		if told > 0 {
+			t.Errorf("OnBury called %d times", told)
+		}
+	})
+}
+
+// Hooks are told of what the handler did in its own transaction, as by a pool.
+func TestDrainOfBurialsInTransactions(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, bare)
+		var told []string
+		h := kinds{{
+			Name: "k", Queue: "default",
+			Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+				tx := f.q.WithTx(write{f.storage, false})
+				if string(j.Payload) == "buries" {
+					return nil, tx.Bury(ctx, j, errStorage)
+				}
+				return nil, errors.Join(errStorage, tx.Nack(ctx, j, errStorage))
+			},
+			OnBury: func(_ context.Context, j *pawl.Job, err error) {
+				told = append(told, string(j.Payload)+": "+err.Error())
+			},
+		}}
+		for _, r := range []*pawl.Request{{Payload: []byte("buries")}, {Payload: []byte("nacks")}, {Payload: []byte("nacks last"), MaxAttempts: 1}} {
+			f.enqueue(r)
+		}
+		if _, err := worker.Drain(t.Context(), f.q, h, nil); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{"buries: worker: buried in the handler's transaction", "nacks last: " + errStorage.Error()}
+		if diff := cmp.Diff(want, told); diff != "" {
+			t.Errorf("OnBury (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestDrainReturnsErrors(t *testing.T) {
 	for _, op := range []string{"claim", "settle", "context"} {
 		t.Run(op, func(t *testing.T) {

@@ -18,7 +18,9 @@ type EventType uint8
 // Each run of a handler is told by an EventStarted and, once the storage has it,
 // by one of Completed, Failed, Released, Canceled and Lost. The last two are also
 // told of jobs that waited in a pool to start. What is left when a pool stops
-// ends without an event.
+// ends without an event, and so does a job that no pool had when it was canceled
+// or deleted, expired, or was dropped by a full queue: who is to know of those
+// looks at the storage ([pawl.QueueStats] counts the canceled ones).
 const (
 	EventEnqueued    EventType = iota + 1 // stored, by a Queue whose Middleware has Events.Enqueue
 	EventStarted                          // a handler was called
@@ -27,10 +29,10 @@ const (
 	EventBuried                           // in the dead-letter queue, after a run here or by a rescue that this pool's sweep made
 	EventReleased                         // handed back by a run that started: it snoozed, or the pool stopped
 	EventRescued                          // taken back from a dead worker by this pool's sweep
-	EventCanceled                         // canceled or deleted by hand while a pool had it, as the storage's events tell
-	EventLost                             // the claim ended before it was settled, for that or for another reason
-	EventPaused                           // the queue is paused, and
-	EventResumed                          // no longer; seen when the pool counts, a pause also by the storage's events
+	EventCanceled                         // canceled or deleted by hand while a pool had it: its claim ended before its lease
+	EventLost                             // the claim ended before it was settled, for another reason or who knows which
+	EventPaused                           // the queue is paused, as the storage's events tell, or seen when the pool counts
+	EventResumed                          // and no longer, seen when the pool counts, which paused queues always are
 	EventDepth                            // SubscribeOptions.Depth was crossed
 	EventDeadLetters                      // SubscribeOptions.DeadLetters was crossed
 	eventTypes
@@ -69,7 +71,8 @@ type Event struct {
 // An event is a report of something done, for metrics, displays and tests.
 // Nothing waits for those who read: when the buffer of a subscription is full,
 // events are dropped and counted. A pool sees what it does itself; other
-// processes have events of their own.
+// processes have events of their own. An event does not name its pool: pools on
+// storages that have queues of the same name want Events of their own.
 type Events struct {
 	mu   sync.Mutex
 	subs atomic.Pointer[[]*Subscription] // replaced under mu
@@ -83,8 +86,9 @@ type SubscribeOptions struct {
 
 	// Depth and DeadLetters, if positive, make an event of each time that a
 	// queue comes to have that many waiting (ready or scheduled), or buried,
-	// jobs, and of each time that it has fewer again, as pools see it that count
-	// (Options.CountEvery).
+	// jobs, and of each time that it has fewer again, as pools see it when they
+	// count: as often as Options.CountEvery says, else every 15 s. One that the
+	// buffer has no room for is not dropped, but told by a later count.
 	Depth, DeadLetters int64
 }
 
@@ -123,7 +127,7 @@ func (e *Events) Subscribe(o *SubscribeOptions) *Subscription {
 	return s
 }
 
-// Close ends the subscription.
+// Close ends the subscription. What waits can still be read.
 func (s *Subscription) Close() {
 	s.events.mu.Lock()
 	defer s.events.mu.Unlock()
@@ -134,21 +138,23 @@ func (s *Subscription) Close() {
 	}
 }
 
-// Next returns the next event, when there is one. It returns ctx's error when
-// ctx ends, and pawl.ErrClosed after Close.
+// Next returns the next event, when there is one. When none waits it returns
+// pawl.ErrClosed after Close, or ctx's error when ctx ends.
 func (s *Subscription) Next(ctx context.Context) (Event, error) {
-	select {
-	case <-s.closed:
-		return Event{}, pawl.ErrClosed
-	default:
-	}
+	var over error
 	select {
 	case e := <-s.c:
 		return e, nil
 	case <-s.closed:
-		return Event{}, pawl.ErrClosed
+		over = pawl.ErrClosed
 	case <-ctx.Done():
-		return Event{}, ctx.Err()
+		over = ctx.Err()
+	}
+	select { // the choice above is made by chance
+	case e := <-s.c:
+		return e, nil
+	default:
+		return Event{}, over
 	}
 }
 
@@ -211,22 +217,37 @@ func (e *Events) wanted(t EventType) bool {
 	return false
 }
 
+// follows reports whether there is anyone to tell of one of the types. A nil e
+// has nobody.
+func (e *Events) follows(types ...EventType) bool {
+	return e != nil && slices.ContainsFunc(e.all(), func(s *Subscription) bool { return slices.ContainsFunc(types, s.wants) })
+}
+
+// counts reports whether there is a limit to watch. A nil e has none.
+func (e *Events) counts() bool {
+	return e != nil && slices.ContainsFunc(e.all(), func(s *Subscription) bool {
+		return s.opts.Depth > 0 && s.wants(EventDepth) || s.opts.DeadLetters > 0 && s.wants(EventDeadLetters)
+	})
+}
+
 // publish tells an event to all who want its type.
 func (e *Events) publish(event Event) {
 	for _, s := range e.all() {
-		if s.wants(event.Type) {
-			s.tell(event)
+		if s.wants(event.Type) && !s.tell(event) {
+			s.dropped[event.Type].Add(1)
 		}
 	}
 }
 
 func (s *Subscription) wants(t EventType) bool { return s.types&(1<<t) != 0 }
 
-func (s *Subscription) tell(event Event) {
+// tell reports whether there was room for the event.
+func (s *Subscription) tell(event Event) bool {
 	select {
 	case s.c <- event:
+		return true
 	default:
-		s.dropped[event.Type].Add(1)
+		return false
 	}
 }
 
@@ -245,12 +266,11 @@ func (e *Events) crossed(at time.Time, counts []pawl.QueueStats) {
 func (s *Subscription) crossed(event Event, which int, limit int64) {
 	event.Over = limit > 0 && event.Count >= limit
 	over := s.over[event.Queue]
-	if over[which] == event.Over || !s.wants(event.Type) {
+	if over[which] == event.Over || !s.wants(event.Type) || !s.tell(event) {
 		return
 	}
 	over[which] = event.Over
 	s.over[event.Queue] = over
-	s.tell(event)
 }
 
 // tellEvent tells what happened to a run. It is called with mu held.

@@ -193,6 +193,182 @@ func TestEventsOfQueues(t *testing.T) {
 	})
 }
 
+// A crossing that finds the buffer full is told when there is room, unless it is
+// over by then.
+func TestCrossingsWaitForRoom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, watched)
+		sub := f.events.Subscribe(&worker.SubscribeOptions{Buffer: 10, DeadLetters: 3, Depth: 2})
+		defer sub.Close()
+		f.start(returning(pawl.Permanent(errors.New("no luck"))), &worker.Options{CountEvery: time.Second})
+		for range 20 {
+			f.enqueue(&pawl.Request{})
+		}
+		for range 2 { // too deep, but not for ever
+			f.enqueue(&pawl.Request{Delay: 30 * time.Second})
+		}
+		rest(time.Minute)
+		for _, e := range waiting(sub) {
+			if e.Type != worker.EventStarted && e.Type != worker.EventFailed && e.Type != worker.EventBuried {
+				t.Fatalf("the buffer was to be full before %+v", e)
+			}
+		}
+		rest(time.Minute)
+		events := waiting(sub)
+		if len(events) != 1 || events[0].Type != worker.EventDeadLetters || !events[0].Over || events[0].Count != 22 {
+			t.Errorf("events %+v", events)
+		}
+		if n := sub.Dropped(); n[worker.EventDeadLetters]+n[worker.EventDepth] > 0 {
+			t.Errorf("dropped %v", n)
+		}
+		f.stop()
+	})
+}
+
+// Who sets a limit need not know that pools have to count.
+func TestLimitsLetPoolsCount(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := start(t, bare, returning(pawl.Permanent(errors.New("no luck"))), nil)
+		f.enqueue(&pawl.Request{})
+		rest(time.Minute)
+		if s := f.p.Stats(); s.Queues != nil {
+			t.Errorf("counted for nobody: %+v", s)
+		}
+		sub := f.events.Subscribe(&worker.SubscribeOptions{DeadLetters: 1, Types: []worker.EventType{worker.EventDeadLetters}})
+		rest(19 * time.Second)
+		if events := waiting(sub); len(events) != 1 || !events[0].Over {
+			t.Errorf("events %+v", events)
+		}
+		sub.Close()
+		counted := f.p.Stats().CountedAt
+		rest(time.Minute)
+		if s := f.p.Stats(); s.CountedAt != counted {
+			t.Errorf("counted for nobody: %+v", s)
+		}
+		f.stop()
+	})
+}
+
+// Each pause is told, also by a pool that does not count, and its end.
+func TestPausesAreTold(t *testing.T) {
+	for name, o := range map[string]worker.Options{"by the storage": {}, "by counts": {CountEvery: time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				sort := watched
+				if o.CountEvery > 0 {
+					sort = bare
+				}
+				f := start(t, sort, returning(nil), &o)
+				var want []worker.EventType
+				for range 3 {
+					if err := f.q.Pause(t.Context(), "default"); err != nil {
+						t.Fatal(err)
+					}
+					rest(time.Minute)
+					if err := f.q.Resume(t.Context(), "default"); err != nil {
+						t.Fatal(err)
+					}
+					rest(time.Minute)
+					want = append(want, worker.EventPaused, worker.EventResumed)
+				}
+				var got []worker.EventType
+				for _, e := range f.drain() {
+					got = append(got, e.Type)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+				if s := f.p.Stats(); (s.Queues != nil) != (o.CountEvery > 0) {
+					t.Errorf("stats %+v", s)
+				}
+				f.told = nil
+				f.stop()
+			})
+		})
+	}
+}
+
+// Whoever finds it, a claim that ended before its lease was ended by hand.
+func TestCanceledIsTold(t *testing.T) {
+	cases := map[string]struct {
+		sort func(*disturbed) pawl.Storage
+		runs time.Duration // how long the handler does
+		fail string        // calls that do
+		want []string
+	}{
+		"by the storage's event":   {watched, time.Minute, "", []string{"0s started k 1 0s", "500ms canceled k 1 0s"}},
+		"by the heartbeat":         {bare, time.Minute, "", []string{"0s started k 1 0s", "10s canceled k 1 0s"}},
+		"by its settle":            {bare, time.Second, "", []string{"0s started k 1 0s", "1s canceled k 1 1s"}},
+		"not, for the lease ended": {bare, time.Minute, "extend", []string{"0s started k 1 0s", "28.125s lost k 1 0s"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, c.sort)
+				f.storage.fail(false, c.fail)
+				id := f.enqueue(&pawl.Request{})
+				f.start(&lasting{takes: c.runs}, nil)
+				rest(time.Second / 2)
+				if err := f.q.Cancel(t.Context(), "", id); err != nil {
+					t.Fatal(err)
+				}
+				rest(2 * time.Minute)
+				if diff := cmp.Diff(c.want, lines(f.drain())); diff != "" {
+					t.Errorf("events (-want +got):\n%s", diff)
+				}
+				f.told = nil
+				f.stop()
+			})
+		})
+	}
+}
+
+// So it is of a job that waits in the pool, when it would start.
+func TestCanceledWhileItWaited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, bare)
+		f.enqueue(&pawl.Request{Priority: -1})
+		id := f.enqueue(&pawl.Request{})
+		f.start(&lasting{takes: 20 * time.Second}, &worker.Options{Concurrency: 1, Prefetch: 1})
+		if err := f.q.Cancel(t.Context(), "", id); err != nil {
+			t.Fatal(err)
+		}
+		rest(time.Minute)
+		want := []string{"0s started k 1 0s", "20s canceled k 1 0s", "20s completed k 1 20s"}
+		if diff := cmp.Diff(want, lines(f.drain())); diff != "" {
+			t.Errorf("events (-want +got):\n%s", diff)
+		}
+		f.told = nil
+		f.stop()
+	})
+}
+
+// What was told before the end of a subscription, or of the reader's context,
+// can be read after it.
+func TestRestOfASubscription(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, bare)
+		sub := f.events.Subscribe(&worker.SubscribeOptions{Types: []worker.EventType{worker.EventCompleted}})
+		f.start(returning(nil), nil)
+		f.enqueueMany("default", 200)
+		rest(time.Minute)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		for i := range 200 {
+			if i == 100 {
+				sub.Close()
+			}
+			if e, err := sub.Next(over); err != nil || e.Type != worker.EventCompleted {
+				t.Fatalf("event %d: %+v, error %v", i, e, err)
+			}
+		}
+		if e, err := sub.Next(t.Context()); !errors.Is(err, pawl.ErrClosed) {
+			t.Errorf("after the last: %+v, error %v", e, err)
+		}
+		f.stop()
+	})
+}
+
 // Counting that fails is told in the log, and nothing else.
 func TestCountsThatFail(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -11,17 +11,9 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// callTimeout bounds a call of the storage, so that one that hangs is an error
-// like others.
-const callTimeout = 10 * time.Second
-
 // claimGrace is how long a claim that is under way when the pool stops may
 // still take; to break it off at once would leave its outcome unknown.
 const claimGrace = time.Second
-
-// roundEvery is how often the fetcher looks after its groups when nothing tells
-// it to, so that one that does not is seen to be ill.
-const roundEvery = 10 * time.Second
 
 // A fetcher claims for all groups of a pool.
 type fetcher struct {
@@ -46,7 +38,7 @@ func (p *Pool) fetch(ctx context.Context) {
 			p.fetchEnds()
 			return
 		case spec.Max == 0:
-			sleep(ctx, min(wait, roundEvery), p.fetchWake)
+			sleep(ctx, wait, p.fetchWake)
 		default:
 			f.claim(ctx, spec)
 		}
@@ -66,7 +58,7 @@ func (f *fetcher) plan() (spec pawl.ClaimSpec, wait time.Duration, stopping bool
 	p := f.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fetchIdle, p.round = false, p.now()
+	p.fetchIdle = false
 	if p.stopping {
 		p.callSettler()
 		return spec, 0, true
@@ -202,8 +194,8 @@ func (f *fetcher) pace(jobs []*pawl.Job, took time.Duration) {
 
 func (f *fetcher) call(ctx context.Context, spec pawl.ClaimSpec, batch []*run) (pawl.Claimed, error) {
 	p := f.p
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "claim", callTimeout)
+	defer returned()
 	if len(batch) == 0 {
 		c, err := p.q.ClaimBatch(ctx, spec)
 		f.handedBack = err != nil && ctx.Err() != nil // by ClaimBatch itself
@@ -233,8 +225,8 @@ func (f *fetcher) handBack(ctx context.Context) {
 	if f.pending == nil || f.handedBack {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimGrace)
-	defer cancel()
+	ctx, returned := f.p.calling(ctx, "claim", claimGrace)
+	defer returned()
 	c, err := f.p.q.ClaimBatch(ctx, *f.pending)
 	if err != nil {
 		f.p.mu.Lock()
@@ -255,8 +247,8 @@ func (p *Pool) renewRecovered(ctx context.Context, jobs []*pawl.Job, spec pawl.C
 	for i, j := range jobs {
 		renewals[i] = pawl.Renewal{Ref: j.Ref, Lease: cmp.Or(j.Lease, spec.Lease)}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "extend", callTimeout)
+	defer returned()
 	now := p.now()
 	// Those lost are found so by their next heartbeat or settle.
 	if _, err := p.q.ExtendBatch(ctx, renewals); err == nil {
@@ -276,6 +268,9 @@ func (p *Pool) takeIn(c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
 	p.progress = now
 	p.stats.Claims++
 	p.stats.Claimed += int64(len(runs))
+	if len(runs) == 0 {
+		p.stats.EmptyClaims++
+	}
 	for _, r := range p.arrange(runs) {
 		p.place(r)
 	}
@@ -330,6 +325,7 @@ func (p *Pool) place(r *run) {
 
 // hand settles a run that has not started.
 func (p *Pool) hand(r *run, verb pawl.Verb) {
+	r.refund()
 	r.phase, r.outcome = ended, pawl.Outcome{Ref: r.ref, Verb: verb}
 	p.done.push(r)
 }

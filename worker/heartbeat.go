@@ -87,8 +87,8 @@ func (p *Pool) renew(ctx context.Context, runs []*run) {
 	// A call that hangs must leave time for another.
 	patience := min(max(runs[0].leaseUntil.sub(sent)/2, runs[0].lease/6), callTimeout)
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "extend", patience)
+	defer returned()
 	lost, err := p.q.ExtendBatch(ctx, renewals)
 	if err != nil {
 		p.failed(&p.extendOutage, "extend", err)
@@ -114,6 +114,7 @@ func (p *Pool) renewed(runs []*run, lost []pawl.Ref, sent instant) {
 	isLost := refSet(lost)
 	var stops stops
 	p.mu.Lock()
+	now := p.now()
 	for _, r := range runs {
 		switch {
 		case r.phase == gone:
@@ -122,7 +123,11 @@ func (p *Pool) renewed(runs []*run, lost []pawl.Ref, sent instant) {
 			p.beatAt = min(p.beatAt, r.renewAt)
 		default:
 			r.renewAt = never // there is nothing to extend
-			p.claimEnded(r, pawl.ErrLost, &stops)
+			cause := pawl.ErrLost
+			if r.endedByHand(now) {
+				cause = ErrCanceled
+			}
+			p.claimEnded(r, cause, &stops)
 		}
 	}
 	p.mu.Unlock()
@@ -151,13 +156,14 @@ func (p *Pool) handBackPaused(ctx context.Context) {
 	if len(queues) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.beat(p.opts.Lease)/2)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "look for pauses", min(p.beat(p.opts.Lease)/2, callTimeout))
+	defer returned()
 	stats, err := p.q.Stats(ctx, queues...)
 	if err != nil {
 		return // the next heartbeat asks again
 	}
 	for _, s := range stats {
+		p.notePaused(s.Queue, s.Paused)
 		if s.Paused {
 			p.handBackQueue(s.Queue)
 		}

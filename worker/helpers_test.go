@@ -110,21 +110,23 @@ func (f *fixture) wantTold() {
 	}
 }
 
-// drain reads the events that wait, and closes the subscription.
-func (f *fixture) drain() (all []worker.Event) {
-	go func() {
-		for {
-			e, err := f.told.Next(context.Background())
-			if err != nil {
-				return
-			}
-			all = append(all, e)
-		}
-	}()
-	synctest.Wait()
+// drain closes the subscription and reads the events that wait.
+func (f *fixture) drain() []worker.Event {
 	f.told.Close()
-	synctest.Wait()
-	return all
+	return waiting(f.told)
+}
+
+// waiting reads the events that wait in a subscription.
+func waiting(sub *worker.Subscription) (all []worker.Event) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for {
+		e, err := sub.Next(over)
+		if err != nil {
+			return all
+		}
+		all = append(all, e)
+	}
 }
 
 func (f *fixture) enqueue(r *pawl.Request) pawl.ID {

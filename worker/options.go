@@ -89,9 +89,10 @@ type Options struct {
 	SweepEvery time.Duration
 
 	// CountEvery is how often the pool counts the jobs of its queues, with a
-	// jitter of a quarter, for Stats.Queues and for limits that subscriptions
-	// watch. 0 means never, since most storages count by reading, which takes
-	// time when there are very many jobs.
+	// jitter of a quarter, for Stats.Queues and for subscriptions. 0 means every
+	// 15 s what subscriptions need: all of its queues if one has limits, else
+	// those that are paused. Otherwise it does not count, since most storages do
+	// it by reading, which takes time when there are very many jobs.
 	CountEvery time.Duration
 
 	// Events are told what happens in the pool. nil means nobody is.

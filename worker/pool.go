@@ -67,15 +67,17 @@ type Pool struct {
 	expireAt     instant            // when the deadlines are looked at next
 	replaced     int                // slots that stand in for stuck ones
 	bad          map[string]instant // what fails, since when
-	chores       []chore            // logs and hooks
-	doing        chore              // the one that runs
-	choreBytes   int                // of the payloads of both
+	calls        map[*storageCall]bool
+	chores       []chore // logs and hooks
+	doing        chore   // the one that runs
+	doingSince   instant // when it began
+	choreBytes   int     // of the payloads of both
+	behindSince  instant // when they became too many, or never
 	choresOver   bool
 	paused       map[string]bool // queues known to be
 	strangers    map[string]bool // kinds without a handler that were logged
 	stats        Stats
 	progress     instant
-	round        instant // when the fetcher last looked
 }
 
 type kind struct {
@@ -106,9 +108,11 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 		deadlineWake: make(chan struct{}, 1),
 		beatAt:       never,
 		expireAt:     never,
+		behindSince:  never,
 		choreWake:    make(chan struct{}, 1),
 		maxResult:    q.Options().MaxPayload,
 		bad:          make(map[string]instant),
+		calls:        make(map[*storageCall]bool),
 		paused:       make(map[string]bool),
 		strangers:    make(map[string]bool),
 	}
@@ -249,7 +253,7 @@ func (p *Pool) begin() *crew {
 	c.others.Go(func() { p.deadlines(ctx) })
 	c.others.Go(func() { p.sweep(ctx) })
 	c.others.Go(func() { p.watch(ctx) })
-	if p.opts.CountEvery > 0 {
+	if p.opts.CountEvery > 0 || p.opts.Events != nil {
 		c.others.Go(func() { p.census(ctx) })
 	}
 	claimCtx, breakClaims := context.WithCancel(settleCtx)
@@ -261,7 +265,7 @@ func (p *Pool) begin() *crew {
 func (p *Pool) beginSlots() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.begun, p.round = true, p.now()
+	p.begun = true
 	for _, g := range p.groups {
 		for range g.slots {
 			p.startSlot(g)

@@ -68,6 +68,7 @@ type run struct {
 	kindName string
 	size     int     // bytes of payload
 	turn     float64 // when it starts, in the virtual time of shares
+	charged  *share  // the one that it counts for
 	job      *pawl.Job
 	kind     *kind
 	group    *group

@@ -50,7 +50,8 @@ func (d *drain) claimOne(ctx context.Context, r pawl.Receipt) (*pawl.Job, error)
 	}
 	d.spec.Max, d.spec.Queues = pawl.MaxStep, []pawl.QueueAsk{{Queue: r.Queue, Max: pawl.MaxStep}}
 	j, others, err := d.claimUntil(ctx, r.ID)
-	err = errors.Join(err, d.settle(ctx, others...))
+	_, settleErr := d.settle(ctx, others...)
+	err = errors.Join(err, settleErr)
 	switch {
 	case err != nil:
 		return nil, err

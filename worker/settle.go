@@ -164,8 +164,8 @@ func outcomesOf(batch []*run) []pawl.Outcome {
 func (p *Pool) settle(ctx context.Context, batch []*run) {
 	// After the process was paused, handlers learn first what they have lost.
 	p.expire()
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "settle", callTimeout)
+	defer returned()
 	lost, err := p.q.Settle(ctx, outcomesOf(batch))
 	p.conclude(batch, lost, err)
 }
@@ -352,6 +352,12 @@ func (p *Pool) buried(r *run) {
 	}
 }
 
+// endedByHand reports whether someone ended the claim of r that is lost by now,
+// as the storage's events have told, or because its lease has not ended.
+func (r *run) endedByHand(now instant) bool {
+	return r.cause == ErrCanceled || now < r.leaseUntil && !errors.Is(r.cause, pawl.ErrLost)
+}
+
 // lost gives up a run whose claim is no longer current.
 func (p *Pool) lost(r *run, when string) {
 	p.countLost(r, when)
@@ -360,7 +366,7 @@ func (p *Pool) lost(r *run, when string) {
 
 func (p *Pool) countLost(r *run, when string) {
 	p.stats.Lost++
-	if r.cause == ErrCanceled {
+	if r.endedByHand(p.now()) {
 		p.tellEvent(EventCanceled, r)
 		p.logLater(slog.LevelInfo, "worker: job was canceled "+when, r.attrs()...)
 		return

@@ -143,6 +143,7 @@ func (s *slot) next(now instant) *run {
 func (p *Pool) start(r *run, now instant) bool {
 	p.stats.Prefetched--
 	if now >= r.leaseUntil || r.cause != nil {
+		r.refund()
 		p.lost(r, "while it waited to start")
 		p.announce(r.group)
 		return false

@@ -38,8 +38,8 @@ func (p *Pool) sweep(ctx context.Context) {
 }
 
 func (p *Pool) sweepOnce(ctx context.Context) (pawl.Swept, error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "sweep", callTimeout)
+	defer returned()
 	return p.q.Sweep(ctx)
 }
 
@@ -90,8 +90,8 @@ const tellChunk = 16
 // no longer than one call may, so that a storage that does not answer holds up
 // no rescues.
 func (p *Pool) tellBuried(ctx context.Context, refs []pawl.Ref) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
+	ctx, returned := p.calling(ctx, "read buried jobs", callTimeout)
+	defer returned()
 	queues := make(map[string][]pawl.ID)
 	for _, ref := range refs {
 		queues[ref.Queue] = append(queues[ref.Queue], ref.ID)

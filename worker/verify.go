@@ -1,9 +1,10 @@
 package worker
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -24,27 +25,26 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.committed(r, job, gone, verb) {
+	if !committed(r.job, job, gone, verb, p.now().sub(r.claimed)) {
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
 	r.took = p.now().sub(r.started)
-	r.failure = err
-	if r.failure == nil {
-		r.failure = errors.New("worker: buried in the handler's transaction")
-	}
+	r.failure = cmp.Or(err, errBuriedInTx)
 	p.count(r, verb)
 	return true, nil
 }
 
-// committed reports whether what is stored can be what verb has made of the
-// claim. A nacked job may have gone on meanwhile, and the record of an acked
-// one been kept for as long as it was to be: whether that or a delete by hand
-// was its end can't be told, and the ack is believed.
-func (p *Pool) committed(r *run, stored *pawl.Job, gone bool, verb pawl.Verb) bool {
+var errBuriedInTx = errors.New("worker: buried in the handler's transaction")
+
+// committed reports whether what is stored can be what verb has made of j, which
+// was claimed so long ago. A nacked job may have gone on meanwhile, and the
+// record of an acked one been kept for as long as it was to be: whether that or a
+// delete by hand was its end can't be told, and the ack is believed.
+func committed(j, stored *pawl.Job, gone bool, verb pawl.Verb, claimed time.Duration) bool {
 	switch {
 	case verb == pawl.Ack && gone:
-		return p.now().sub(r.claimed) >= max(r.job.Retention, r.job.UniqueWindow)
+		return claimed >= max(j.Retention, j.UniqueWindow)
 	case verb == pawl.Ack:
 		return stored.State == pawl.Completed
 	case verb == pawl.Bury:
@@ -58,9 +58,9 @@ func (p *Pool) committed(r *run, stored *pawl.Job, gone bool, verb pawl.Verb) bo
 func (p *Pool) look(r *run) (job *pawl.Job, gone, ok bool) {
 	var o outage
 	for {
-		ctx, cancel := context.WithTimeout(p.settleCtx, callTimeout)
+		ctx, returned := p.calling(p.settleCtx, "verify", callTimeout)
 		job, err := p.q.Get(ctx, r.ref.Queue, r.ref.ID)
-		cancel()
+		returned()
 		switch {
 		case err == nil:
 			p.recovered(&o, "verify")

@@ -74,9 +74,7 @@ func (g *group) level() {
 
 // draw says how many of n jobs each queue is asked for, and in which order.
 func (g *group) draw(n int) {
-	for range n {
-		g.behind().asked++
-	}
+	g.divide(n)
 	weights := 0.0
 	for _, s := range g.order {
 		weights += 1 / s.step
@@ -99,7 +97,7 @@ func (g *group) draw(n int) {
 }
 
 // owed reports whether the queue had no jobs and has had no more than others.
-func (s *share) owed() bool { return s.dry && s.had == 0 }
+func (s *share) owed() bool { return s.dry && s.had <= 0 }
 
 // rank orders the queues of a claim: those owed, those drawn, all others.
 func (s *share) rank() int {
@@ -113,16 +111,31 @@ func (s *share) rank() int {
 	}
 }
 
-// behind returns the queue with jobs that will have had the least after what is
-// asked for already.
-func (g *group) behind() *share {
-	var best *share
-	for _, s := range g.order {
-		if !s.dry && (best == nil || s.had+float64(s.asked)*s.step < best.had+float64(best.asked)*best.step) {
-			best = s
-		}
+// divide divides n jobs among the queues with jobs: each goes to the one that
+// will have had the least after what it is asked for already.
+func (g *group) divide(n int) {
+	wet := slices.DeleteFunc(slices.Clone(g.order), func(s *share) bool { return s.dry })
+	slices.SortFunc(wet, func(a, b *share) int { return cmp.Compare(a.after(), b.after()) })
+	for range n { // wet is a heap, and begins as one that is sorted
+		wet[0].asked++
+		sink(wet)
 	}
-	return best
+}
+
+// after is what s will have had after what it is asked for.
+func (s *share) after() float64 { return s.had + float64(s.asked)*s.step }
+
+// sink restores the order of a heap whose first has grown.
+func sink(heap []*share) {
+	for i, least := 0, 1; least < len(heap); i, least = least, 2*least+1 {
+		if other := least + 1; other < len(heap) && heap[other].after() < heap[least].after() {
+			least = other
+		}
+		if heap[i].after() <= heap[least].after() {
+			return
+		}
+		heap[i], heap[least] = heap[least], heap[i]
+	}
 }
 
 // arrange puts claimed runs in the order in which their groups start them: in
@@ -135,9 +148,12 @@ func (p *Pool) arrange(runs []run) []*run {
 		all[i] = &runs[i]
 		if g := all[i].group; g != nil && g.shares != nil {
 			s := g.shares[all[i].ref.Queue]
-			all[i].turn = s.had
-			s.had += s.step
 			s.got++
+			all[i].turn = s.had
+			if all[i].kind != nil { // else it does not start
+				all[i].charged = s
+				s.had += s.step
+			}
 			weighted = true
 		}
 	}
@@ -145,6 +161,15 @@ func (p *Pool) arrange(runs []run) []*run {
 		slices.SortStableFunc(all, func(a, b *run) int { return cmp.Compare(a.turn, b.turn) })
 	}
 	return all
+}
+
+// refund gives back to its queue's share what r was to have, since it does not
+// start.
+func (r *run) refund() {
+	if r.charged != nil {
+		r.charged.had -= r.charged.step
+		r.charged = nil
+	}
 }
 
 // drained takes in what the claim has brought and reports whether it has shown

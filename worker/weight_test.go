@@ -237,6 +237,62 @@ func TestWeightsBesideOwnSlots(t *testing.T) {
 	})
 }
 
+// Shares are of jobs that start: those of kinds that the pool does not run take
+// nothing from their queue's.
+func TestForeignKindsTakeNoShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, cycling)
+		f.enqueueMany("b", 8000)
+		for i := range 8000 {
+			f.enqueue(&pawl.Request{Queue: "a", Kind: []string{"k", "foreign"}[i%2]})
+		}
+		h := &starts{takes: 10 * time.Millisecond}
+		run := h.Kinds()
+		run[0].Name = "k"
+		f.start(kinds(run), &worker.Options{Queues: weighted(map[string]int{"a": 1, "b": 1}), Concurrency: 10})
+		rest(4 * time.Second)
+		h.wantShares(t, 0, 3000, 1000, 0.02, map[string]float64{"a": .5, "b": .5})
+		f.stop()
+	})
+}
+
+// Nor do jobs that were claimed and then canceled before they started.
+func TestCanceledJobsTakeNoShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, watched)
+		f.enqueueMany("a", 1000)
+		f.enqueueMany("b", 1000)
+		h := &starts{takes: 100 * time.Millisecond}
+		f.start(h, &worker.Options{Queues: weighted(map[string]int{"a": 1, "b": 1}), Concurrency: 10, Prefetch: 200})
+		claimed := pawl.Filter{Queue: "a", States: []pawl.State{pawl.Running}}
+		if n, err := f.q.CancelAll(t.Context(), claimed, 1000); err != nil || n < 90 {
+			t.Fatalf("canceled %d, error %v", n, err)
+		}
+		rest(4 * time.Second)
+		h.wantShares(t, 0, 400, 400, 0.02, map[string]float64{"a": .5, "b": .5})
+		f.stop()
+	})
+}
+
+// Shares on a storage that takes its time, in real time.
+func TestWeightsOnSQLite(t *testing.T) {
+	const each = 4000
+	f := &fixture{t: t, q: pawl.New(openSQLite(t), nil)}
+	for queue := range sixThreeOne {
+		f.enqueueMany(queue, each)
+	}
+	h := &starts{}
+	p := worker.New(f.q, h, &worker.Options{Queues: weighted(sixThreeOne), Concurrency: 10})
+	run(t, p, func() {
+		for h.len() < each*10/6 { // a has jobs until then
+			time.Sleep(time.Millisecond)
+		}
+	})
+	const loaded = each * 10 / 6 * 95 / 100 // starts
+	h.wantShares(t, 0, loaded, loaded, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
+	h.wantShares(t, 0, loaded, 1000, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
+}
+
 // Shares hold when claims fail, before their effect and after it.
 func TestWeightsWhileClaimsFail(t *testing.T) {
 	for _, after := range []bool{false, true} {

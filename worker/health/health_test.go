@@ -20,20 +20,50 @@ import (
 	"github.com/pawlq/pawl/worker/health"
 )
 
-// A storage whose claims fail, or hang whatever their context says.
+// A storage whose claims fail, or of which one sort of call hangs whatever its
+// context says.
 type ill struct {
 	pawl.Storage
-	fails, hangs atomic.Bool
+	fails atomic.Bool
+	hangs atomic.Value // a string
+	since atomic.Value // when the first of those calls came
+}
+
+func (s *ill) hang(what string) {
+	if s.hangs.Load() == what {
+		s.since.CompareAndSwap(nil, time.Now())
+	}
+	for s.hangs.Load() == what {
+		time.Sleep(time.Second / 10) // of the bubble's time
+	}
 }
 
 func (s *ill) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
-	for s.hangs.Load() {
-		time.Sleep(time.Second) // of the bubble's time
-	}
+	s.hang("claim")
 	if s.fails.Load() {
 		return pawl.Claimed{}, errors.New("out of order")
 	}
 	return s.Storage.Claim(ctx, spec)
+}
+
+func (s *ill) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	s.hang("settle")
+	return s.Storage.Settle(ctx, outcomes)
+}
+
+func (s *ill) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
+	s.hang("extend")
+	return s.Storage.Extend(ctx, renewals)
+}
+
+func (s *ill) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	s.hang("sweep")
+	return s.Storage.Sweep(ctx, spec)
+}
+
+func (s *ill) Count(ctx context.Context, queues ...string) ([]pawl.QueueStats, error) {
+	s.hang("count")
+	return s.Storage.Count(ctx, queues...)
 }
 
 func (s *ill) Watch(ctx context.Context, f func(pawl.Event)) error {
@@ -53,7 +83,10 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t, storage: &ill{Storage: memory.New(nil)}, ended: make(chan error, 1)}
 	f.q = pawl.New(f.storage, &pawl.Options{Logger: slog.New(slog.DiscardHandler)})
-	long := worker.Func(func(ctx context.Context, _ *pawl.Job) error {
+	long := worker.Func(func(ctx context.Context, j *pawl.Job) error {
+		if j.Kind == "short" {
+			return nil
+		}
 		select {
 		case <-time.After(10 * time.Minute):
 			return nil
@@ -61,7 +94,7 @@ func newFixture(t *testing.T) *fixture {
 			return ctx.Err()
 		}
 	})
-	f.p = worker.New(f.q, long, &worker.Options{Concurrency: 2, Poll: time.Hour})
+	f.p = worker.New(f.q, long, &worker.Options{Concurrency: 2, Poll: time.Hour, CountEvery: time.Minute})
 	f.h = health.Handler(f.p)
 	return f
 }
@@ -96,6 +129,13 @@ func (f *fixture) want(live, ready string) {
 	}
 }
 
+func (f *fixture) enqueue(kind string) {
+	f.t.Helper()
+	if _, err := f.q.Enqueue(context.Background(), &pawl.Request{Kind: kind}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func rest(d time.Duration) {
 	time.Sleep(d) // of the bubble's time
 	synctest.Wait()
@@ -118,9 +158,7 @@ func TestIdleAndBusy(t *testing.T) {
 		rest(2 * time.Hour)
 		f.want("", "") // idle
 		for range 10 {
-			if _, err := f.q.Enqueue(context.Background(), &pawl.Request{Kind: "long"}); err != nil {
-				f.t.Fatal(err)
-			}
+			f.enqueue("long")
 		}
 		rest(9 * time.Minute)
 		if s := f.p.Stats(); s.Running != 2 || s.Completed != 0 {
@@ -138,9 +176,18 @@ func TestFailingStorage(t *testing.T) {
 		f.storage.fails.Store(true)
 		f.run()
 		rest(5 * time.Second)
-		f.want("", "")
+		f.want("", "storage has not answered yet")
 		rest(10 * time.Minute)
-		f.want("", "storage fails to claim for 10m5s")
+		f.want("", "storage has not answered yet; storage fails to claim for 10m5s")
+		f.storage.fails.Store(false)
+		rest(10 * time.Second)
+		f.want("", "")
+		f.storage.fails.Store(true)
+		f.enqueue("short")
+		rest(5 * time.Second)
+		f.want("", "")
+		rest(5 * time.Second)
+		f.want("", "storage fails to claim for 10s")
 		f.storage.fails.Store(false)
 		rest(10 * time.Second)
 		f.want("", "")
@@ -148,19 +195,56 @@ func TestFailingStorage(t *testing.T) {
 	})
 }
 
-// A call that never returns makes a pool dead.
+// A call that never returns makes a pool unready, and dead in the end, unless
+// it goes on as well without.
 func TestHangingStorage(t *testing.T) {
-	bubble(t, func(f *fixture) {
-		f.storage.hangs.Store(true)
-		f.run()
-		rest(59 * time.Second)
-		f.want("", "")
-		rest(time.Second)
-		f.want("has not looked for jobs for 1m0s", "has not looked for jobs for 1m0s")
-		f.storage.hangs.Store(false)
-		rest(2 * time.Second)
-		f.want("", "")
-		f.stop()
+	for _, what := range []string{"claim", "settle", "extend", "sweep"} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(f *fixture) {
+				f.run()
+				f.enqueue("long")
+				rest(time.Second)
+				f.storage.hangs.Store(what)
+				f.enqueue("short")
+				var unready, dead time.Duration // after the call
+				var last string
+				for range 100 {
+					rest(time.Second)
+					h := f.p.Health()
+					since, called := f.storage.since.Load().(time.Time)
+					if !called {
+						continue
+					}
+					if !h.Ready && unready == 0 {
+						unready = time.Since(since)
+					}
+					if !h.Live && dead == 0 {
+						dead = time.Since(since)
+					}
+					last = h.Reason
+				}
+				if unready.Truncate(time.Second) != 20*time.Second || dead.Truncate(time.Second) != time.Minute {
+					f.t.Errorf("unready after %v, dead after %v", unready, dead)
+				}
+				if !strings.Contains(last, "a call to "+what+" does not return for 1m") {
+					f.t.Errorf("reason %q", last)
+				}
+				f.storage.hangs.Store("nothing")
+				rest(time.Minute)
+				f.want("", "")
+				f.stop()
+			})
+		})
+	}
+	t.Run("count", func(t *testing.T) {
+		bubble(t, func(f *fixture) {
+			f.storage.hangs.Store("count")
+			f.run()
+			rest(time.Hour)
+			f.want("", "")
+			f.storage.hangs.Store("nothing")
+			f.stop()
+		})
 	})
 }
 

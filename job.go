@@ -146,9 +146,17 @@ const (
 	// next.
 	DropOldest
 	// Block waits for room until the context ends, whose error is then returned
-	// together with the [FullError]; nothing was stored. It does not wait, but
-	// rejects, in a transaction, and when the call has more jobs for the queue
-	// than it may hold. Storages do not see it.
+	// together with the [FullError]: nothing was stored. Without a FullError it
+	// ended inside a call of the storage, and as after any error the outcome is
+	// unknown.
+	//
+	// It does not wait, but rejects, in a transaction, when the call also has jobs
+	// for the queue that are to be rejected, when it has more jobs for a queue than
+	// that may hold, and with ErrTooManyWaiters beyond Options.MaxWaiters.
+	//
+	// The enqueues of a process are tried in the order in which they came, but one
+	// for which there is room goes before those that need more: a batch may wait
+	// for as long as smaller ones come. Storages do not see Block.
 	Block
 )
 
@@ -289,9 +297,9 @@ type Job struct {
 	Result   []byte
 	Progress *Progress
 
-	hold  *hold  // its extensions by hand; nil without limits on them
-	verb  uint32 // atomic: the Verb a Tx recorded for this claim
-	tried uint32 // atomic: the Verb of a settle by hand whose outcome is unknown
+	claimed time.Time // when this Queue got the claim; zero if it did not, or read the job since
+	verb    uint32    // atomic: the Verb a Tx recorded for this claim
+	tried   uint32    // atomic: the Verb of a settle by hand whose outcome is unknown
 }
 
 // Counts are what has happened to a job in all its life; a kick does not reset

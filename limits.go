@@ -8,92 +8,172 @@ import (
 
 // ExtendLimits bound how often and how long a claim is extended by hand, so
 // that a worker that goes on touching a job it does nothing for loses it. The
-// zero value of each field is no bound. Calls that failed count, too. Pools do not
-// mind them: Timeout bounds what their heartbeats keep.
+// zero value of each field is no bound. They hold for the claim, with whichever
+// Job of its ID and fence it is extended. Each process counts its own calls, those
+// that failed too. Pools do not mind them: Timeout bounds what their heartbeats
+// keep.
+//
+// An Extend beyond them is an [InvalidError]. Its Field is "ExtendLimits.Every" if
+// the call may be made again later, and "ExtendLimits.Count" or
+// "ExtendLimits.Total" if there is no more for this claim.
 type ExtendLimits struct {
-	Count int           // Extends of one claim
-	Total time.Duration // after the claim, or where this process did not make it, after the first Extend
+	Count int // Extends of one claim
+
+	// Total is how long after the claim a lease may reach: the last Extend gets
+	// what is left. The clock is that of this process, also where another made
+	// the claim.
+	Total time.Duration
+
 	Every time.Duration // between two
+}
+
+// maxHolds bounds the claims of which a process knows how they were extended.
+// Beyond that the one whose lease ends first is forgotten.
+const maxHolds = 10_000
+
+// holds are the claims that a process extends by hand.
+type holds struct {
+	mu sync.Mutex
+	m  map[holdKey]*hold
+}
+
+type holdKey struct {
+	id    ID
+	fence int64
 }
 
 // A hold is what a process remembers of a claim that it extends.
 type hold struct {
-	mu          sync.Mutex
-	count       int
-	began, last time.Time
+	count              int
+	began, last, until time.Time // of the claim, the last Extend, and the lease
 }
 
-// hold lets the claims of jobs begin now.
-func (q *Queue) hold(jobs []*Job) {
+// mayExtend returns the lease that the limits leave of the one asked for, and
+// counts one more Extend.
+func (q *Queue) mayExtend(j *Job, lease time.Duration) (time.Duration, error) {
 	if q.opts.ExtendLimits == (ExtendLimits{}) {
-		return
+		return lease, nil
 	}
+	q.holds.mu.Lock()
+	defer q.holds.mu.Unlock()
 	now := time.Now()
-	for _, j := range jobs {
-		j.hold = &hold{began: now}
+	return q.holds.of(j, now).admit(q.opts.ExtendLimits, now, lease)
+}
+
+// of returns what is known of j's claim.
+func (s *holds) of(j *Job, now time.Time) *hold {
+	key := holdKey{j.ID, j.Fence}
+	h := s.m[key]
+	if h == nil {
+		if s.m == nil {
+			s.m = map[holdKey]*hold{}
+		}
+		if len(s.m) >= maxHolds {
+			s.shrink(now)
+		}
+		h = &hold{began: now}
+		s.m[key] = h
+	}
+	began := j.claimed
+	if began.IsZero() { // this process did not claim it, or j was read since
+		began = j.ClaimedAt
+	}
+	if !began.IsZero() && began.Before(h.began) {
+		h.began = began
+	}
+	return h
+}
+
+// shrink makes room for one more.
+func (s *holds) shrink(now time.Time) {
+	var first holdKey
+	for key, h := range s.m {
+		if h.until.Before(now) {
+			delete(s.m, key)
+		} else if o := s.m[first]; o == nil || h.until.Before(o.until) {
+			first = key
+		}
+	}
+	if len(s.m) >= maxHolds {
+		delete(s.m, first)
 	}
 }
 
-// mayExtend reports whether the limits allow one more Extend, and counts it.
-func (q *Queue) mayExtend(j *Job) error {
-	if q.opts.ExtendLimits == (ExtendLimits{}) {
-		return nil
-	}
-	now := time.Now()
-	q.holds.Lock()
-	if j.hold == nil { // this process did not claim it
-		j.hold = &hold{began: now}
-	}
-	h := j.hold
-	q.holds.Unlock()
-	return h.admit(q.opts.ExtendLimits, now)
+// forget drops what is known of a claim that is over.
+func (s *holds) forget(r Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.m, holdKey{r.ID, r.Fence})
 }
 
-func (h *hold) admit(l ExtendLimits, now time.Time) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *hold) admit(l ExtendLimits, now time.Time, lease time.Duration) (time.Duration, error) {
+	left := l.Total - now.Sub(h.began)
 	switch {
 	case l.Count > 0 && h.count >= l.Count:
-		return &InvalidError{"Extend", fmt.Sprintf("called at most %d times in one claim", l.Count)}
-	case l.Total > 0 && now.Sub(h.began) > l.Total:
-		return &InvalidError{"Extend", fmt.Sprintf("called within %v of the claim", l.Total)}
+		return 0, &InvalidError{"ExtendLimits.Count", fmt.Sprintf("kept: at most %d Extends of one claim", l.Count)}
+	case l.Total > 0 && left < MinLease:
+		return 0, &InvalidError{"ExtendLimits.Total", fmt.Sprintf("kept: leases of at most %v after the claim", l.Total)}
 	case l.Every > 0 && h.count > 0 && now.Sub(h.last) < l.Every:
-		return &InvalidError{"Extend", fmt.Sprintf("called %v after the last one", l.Every)}
+		return 0, &InvalidError{"ExtendLimits.Every", fmt.Sprintf("kept: %v after the Extend before", l.Every)}
+	}
+	if l.Total > 0 {
+		lease = min(lease, left)
 	}
 	h.count++
-	h.last = now
-	return nil
+	h.last, h.until = now, now.Add(lease)
+	return lease, nil
 }
 
 // queueNames are those that a process enqueues to.
 type queueNames struct {
-	mu   sync.Mutex
-	seen map[string]bool
+	mu    sync.Mutex
+	names map[string]*queueName
 }
 
-// admit notes the queues of the requests, all or, if they are too many, none.
-func (n *queueNames) admit(reqs []*Request, most int) error {
+type queueName struct {
+	used  bool // an enqueue succeeded
+	tries int  // enqueues under way
+}
+
+// admit lets requests for queues beyond the first so many be refused, and counts
+// those queues to which the enqueue succeeds, which done is to be told.
+func (n *queueNames) admit(reqs []*Request, most int) (done func(err error), err error) {
 	if most <= 0 {
-		return nil
+		return func(error) {}, nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.seen == nil {
-		n.seen = make(map[string]bool)
+	if n.names == nil {
+		n.names = map[string]*queueName{}
 	}
-	var fresh []string
+	var tried []string
 	for _, r := range reqs {
-		if n.seen[r.Queue] {
-			continue
+		name := n.names[r.Queue]
+		if name == nil && len(n.names) >= most {
+			n.done(tried, false)
+			return nil, &InvalidError{"Queue", fmt.Sprintf(
+				"one of the %d that Options.MaxQueues lets this process enqueue to, and %q is one more", most, r.Queue)}
 		}
-		if len(n.seen) >= most {
-			for _, name := range fresh {
-				delete(n.seen, name)
-			}
-			return &InvalidError{"Queue", fmt.Sprintf("one of at most %d", most)}
+		if name == nil {
+			name = &queueName{}
+			n.names[r.Queue] = name
 		}
-		n.seen[r.Queue] = true
-		fresh = append(fresh, r.Queue)
+		name.tries++
+		tried = append(tried, r.Queue)
 	}
-	return nil
+	return func(err error) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.done(tried, err == nil)
+	}, nil
+}
+
+func (n *queueNames) done(tried []string, used bool) {
+	for _, queue := range tried {
+		name := n.names[queue]
+		name.tries--
+		if name.used = name.used || used; !name.used && name.tries == 0 {
+			delete(n.names, queue)
+		}
+	}
 }

@@ -98,12 +98,15 @@ type Options struct {
 
 	// MaxQueues bounds how many different queues this process may enqueue to,
 	// so that names made of data do not fill the storage: a request for one more
-	// is invalid. 0 means no bound.
+	// is invalid. 0 means no bound. A queue counts, until the process ends, from
+	// the first enqueue on that succeeded, also in a transaction that is rolled
+	// back later. Queues of other processes, or of times before, do not count.
 	MaxQueues int
 
-	// MaxWaiters bounds the callers that wait in Claim at the same time; one
-	// more gets ErrTooManyWaiters. 0 means 10,000: each looks at the storage once
-	// in Poll.
+	// MaxWaiters bounds the callers that wait in Claim at the same time, and
+	// apart from them the enqueues that wait for room, see [Block]; one more gets
+	// ErrTooManyWaiters. 0 means 10,000: each claimer looks at the storage once in
+	// Poll.
 	MaxWaiters int
 
 	// ExtendLimits bound the Extends of a claim by hand.
@@ -150,10 +153,10 @@ type Queue struct {
 	opts    Options
 	log     *slog.Logger
 	enqueue EnqueueFunc
-	ends    wake.Set[ID]     // those who Wait for jobs
-	rooms   wake.Set[string] // those who wait for room in queues
+	ends    wake.Set[ID] // those who Wait for jobs
+	rooms   rooms
 	names   queueNames
-	holds   sync.Mutex // guards Job.hold
+	holds   holds
 	hub     hub
 	began   time.Time
 	swept   atomic.Int64 // when a claimer last began a sweep, in ns since began
@@ -236,8 +239,7 @@ func (q *Queue) EnqueueMany(ctx context.Context, reqs []*Request) ([]Receipt, er
 func (q *Queue) Prepare(reqs ...*Request) ([]*Request, error) {
 	filled := q.fill(reqs)
 	err := q.validate(filled)
-	filled, _ = unblocked(filled)
-	return filled, err
+	return unblocked(filled), err
 }
 
 func enqueueOne(ctx context.Context, many EnqueueFunc, r *Request) (Receipt, error) {
@@ -277,10 +279,13 @@ func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 		if err := q.validate(reqs); err != nil {
 			return nil, err
 		}
-		if err := q.names.admit(reqs, q.opts.MaxQueues); err != nil {
+		done, err := q.names.admit(reqs, q.opts.MaxQueues)
+		if err != nil {
 			return nil, err
 		}
-		return store(ctx, reqs)
+		receipts, err := store(ctx, reqs)
+		done(err)
+		return receipts, err
 	}
 	for _, m := range slices.Backward(q.opts.Middleware) {
 		next = m(next)
@@ -527,7 +532,10 @@ func (q *Queue) claim(ctx context.Context, spec ClaimSpec) (Claimed, error) {
 }
 
 func (q *Queue) claimed(jobs []*Job) {
-	q.hold(jobs)
+	now := time.Now()
+	for _, j := range jobs {
+		j.claimed = now
+	}
 	q.announceRoom(jobs)
 }
 
@@ -703,22 +711,27 @@ func (q *Queue) cleanOutcome(o *Outcome) error {
 
 // ExtendOptions say what an Extend changes beside the lease.
 type ExtendOptions struct {
-	Lease    time.Duration // 0 means the job's own, or that of its claim
+	// Lease 0 means the job's own, or that of its claim, or Options.Lease if the
+	// Job is not the one that this Queue claimed.
+	Lease    time.Duration
 	Progress *Progress
 }
 
 // Extend lets the lease of a claimed job begin anew, which beanstalkd calls
 // touch, and may report progress. It returns ErrLost if the claim is no longer
-// current, and an InvalidError, having done nothing, beyond Options.ExtendLimits.
+// current, and an InvalidError, having done nothing, beyond Options.ExtendLimits,
+// which may also shorten the lease.
 func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 	if o == nil {
 		o = &ExtendOptions{}
 	}
 	lease := cmp.Or(o.Lease, j.Lease)
-	if lease == 0 && j.LeaseUntil.After(j.ClaimedAt) {
+	if lease == 0 && !j.claimed.IsZero() { // else LeaseUntil may be that of an Extend
 		lease = j.LeaseUntil.Sub(j.ClaimedAt)
 	}
-	if err := q.mayExtend(j); err != nil {
+	setDefault(&lease, q.opts.Lease)
+	lease, err := q.mayExtend(j, lease)
+	if err != nil {
 		return err
 	}
 	lost, err := q.ExtendBatch(ctx, []Renewal{{Ref: j.Ref, Lease: lease, Progress: o.Progress}})
@@ -726,6 +739,7 @@ func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 		return err
 	}
 	if len(lost) > 0 {
+		q.holds.forget(j.Ref)
 		return ErrLost
 	}
 	return nil
@@ -765,7 +779,7 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 		MaxBuried:       q.opts.MaxBuried,
 	})
 	if swept.Expired > 0 {
-		q.rooms.WakeAll()
+		q.announceRooms()
 	}
 	return swept, err
 }
@@ -1076,7 +1090,7 @@ func (q *Queue) announceChanged(v ChangeVerb, changed []Changed) {
 	if v != Cancel && v != Delete {
 		return
 	}
-	q.rooms.WakeAll()
+	q.announceRooms()
 	for _, r := range changed {
 		q.ends.WakeEach(r.ID)
 	}

@@ -119,10 +119,11 @@ func TestBlockWaitsForRoom(t *testing.T) {
 	}
 }
 
-// One place lets one of many go on.
+// One place lets one of many go on, and no other try.
 func TestBlockedEnqueuesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := full(t, memory.New(nil), time.Hour)
+		s := &counting{Storage: memory.New(nil)}
+		q := full(t, s, time.Hour)
 		var stored atomic.Int64
 		for range 10 {
 			go func() {
@@ -137,10 +138,161 @@ func TestBlockedEnqueuesTakeTurns(t *testing.T) {
 			if n := stored.Load(); n != min(i, 10) {
 				t.Errorf("%d of %d stored", n, i)
 			}
+			s.enqueues.Store(0)
 			if _, err := q.Claim(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
+			if n := s.enqueues.Load(); n > 1 {
+				t.Errorf("%d tries for one place", n)
+			}
+		}
+	})
+}
+
+// Who is told of room and can't use it tells those who can.
+func TestBlockPassesRoomOn(t *testing.T) {
+	request := func(queue string) *pawl.Request { return &pawl.Request{Kind: "test", Queue: queue} }
+	known := request("")
+	known.ID = pawl.ID{1}
+	cases := map[string][]*pawl.Request{
+		"needs more":               {request(""), request("")},
+		"is blocked elsewhere":     {request(""), request("other")},
+		"was blocked elsewhere":    {request("other"), request("")},
+		"is there by now":          {known},
+		"has ended in the storage": {{Kind: "end", Queue: "default"}},
+	}
+	for name, first := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				q := full(t, ending{memory.New(nil)}, time.Hour)
+				for range 2 {
+					enqueue(t, q, &pawl.Request{Queue: "other"})
+				}
+				blocked := waiting(ctx, q, first...)
+				one := waiting(t.Context(), q, request(""))
+				again := waiting(t.Context(), q, request(""))
+				time.Sleep(3 * time.Hour)
+				wantBlocked(t, one)
+				claim := func() {
+					if _, err := q.Claim(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if name == "is there by now" {
+					unseen := *known
+					unseen.MaxDepth = pawl.Unlimited
+					enqueue(t, pawl.New(q.Storage(), nil), &unseen)
+					claim() // no room yet
+				}
+				claim()
+				wantDone(t, one)
+				wantBlocked(t, again)
+				claim()
+				wantDone(t, again)
+				cancel()
+				<-blocked
+			})
+		})
+	}
+}
+
+// ending is a storage whose Enqueue fails for a job of kind "end" once its queue
+// has room.
+type ending struct{ pawl.Storage }
+
+func (e ending) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if reqs[0].Kind == "end" {
+		if stats, err := e.Count(ctx, "default"); err != nil || stats[0].Ready < 2 {
+			return nil, context.Canceled
+		}
+	}
+	return e.Storage.Enqueue(ctx, reqs)
+}
+
+// holding is a storage in which an Enqueue of kind "held" waits for its context's
+// end, but for the first.
+type holding struct {
+	pawl.Storage
+	tries atomic.Int64
+}
+
+func (h *holding) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+	if reqs[0].Kind == "held" && h.tries.Add(1) > 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return h.Storage.Enqueue(ctx, reqs)
+}
+
+// A waiter that was told of room while it tried, and does not try again, leaves
+// it to others.
+func TestBlockLeavesRoomToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := full(t, &holding{Storage: memory.New(nil)}, time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		first := waiting(ctx, q, &pawl.Request{Kind: "held"})
+		second := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
+		if _, err := q.Claim(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		wantBlocked(t, second)
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) || errors.Is(err, pawl.ErrFull) {
+			t.Errorf("error %v", err)
+		}
+		wantDone(t, second)
+	})
+}
+
+// All that wait for a queue share one poll, and one that finds room lets as many
+// go on as fit.
+func TestBlockSharesAPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &counting{Storage: memory.New(nil)}
+		q := full(t, s, time.Second)
+		var done []<-chan error
+		for range 20 {
+			done = append(done, waiting(t.Context(), q, &pawl.Request{Kind: "test"}))
+		}
+		s.enqueues.Store(0)
+		time.Sleep(time.Minute)
+		if n := s.enqueues.Load(); n < 50 || n > 90 {
+			t.Errorf("%d tries in a minute", n)
+		}
+		for i := 0; i < len(done); i += 2 {
+			for range 2 {
+				if _, err := pawl.New(s, nil).Claim(t.Context(), nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(1250 * time.Millisecond)
+			wantDone(t, done[i])
+			wantDone(t, done[i+1])
+			if i+2 < len(done) {
+				wantBlocked(t, done[i+2])
+			}
+		}
+	})
+}
+
+// Waiting enqueues are bounded.
+func TestBlockTooManyWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := pawl.New(memory.New(nil), &pawl.Options{Depth: map[string]int{"": 1}, WhenFull: pawl.Block, MaxWaiters: 2})
+		enqueue(t, q, &pawl.Request{})
+		first := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
+		second := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
+		if _, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "test"}); !errors.Is(err, pawl.ErrTooManyWaiters) || !errors.Is(err, pawl.ErrFull) {
+			t.Errorf("error %v", err)
+		}
+		for _, done := range []<-chan error{first, second} {
+			if _, err := q.Claim(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			wantDone(t, done)
 		}
 	})
 }
@@ -206,9 +358,13 @@ func TestBlockRejects(t *testing.T) {
 			}
 			return reqs
 		}
+		mixed := append(some(1, pawl.Reject), some(1, pawl.Block)...)
+		never := append(some(1, pawl.Block), &pawl.Request{Kind: "test", Queue: "other", MaxDepth: 1}, &pawl.Request{Kind: "test", Queue: "other", MaxDepth: 1})
 		tx := q.WithTx(q.Storage())
 		for name, enqueue := range map[string]func() ([]pawl.Receipt, error){
 			"too many at once": func() ([]pawl.Receipt, error) { return q.EnqueueMany(t.Context(), some(3, pawl.Block)) },
+			"some rejected":    func() ([]pawl.Receipt, error) { return q.EnqueueMany(t.Context(), mixed) },
+			"never elsewhere":  func() ([]pawl.Receipt, error) { return q.EnqueueMany(t.Context(), never) },
 			"reject":           func() ([]pawl.Receipt, error) { return q.EnqueueMany(t.Context(), some(1, pawl.Reject)) },
 			"transaction":      func() ([]pawl.Receipt, error) { return tx.EnqueueMany(t.Context(), some(1, pawl.Block)) },
 		} {

@@ -492,7 +492,8 @@ var (
 	ErrSchema       = errors.New("pawl: schema version does not fit")
 	ErrFull         = errors.New("pawl: queue is full")
 	ErrNotCommitted = errors.New("pawl: settled in a transaction that was not committed")
-	// ErrTooManyWaiters means that Options.MaxWaiters callers wait in Claim.
+	// ErrTooManyWaiters means that Options.MaxWaiters callers wait already, in
+	// Claim or for room.
 	ErrTooManyWaiters = errors.New("pawl: too many claimers wait")
 	ErrClosed         = errors.New("pawl: closed")
 	// ErrTxOver means that the caller's transaction can't go on (deadlock,

@@ -494,7 +494,7 @@ var (
 	ErrNotCommitted = errors.New("pawl: settled in a transaction that was not committed")
 	// ErrTooManyWaiters means that Options.MaxWaiters callers wait already, in
 	// Claim or for room.
-	ErrTooManyWaiters = errors.New("pawl: too many claimers wait")
+	ErrTooManyWaiters = errors.New("pawl: too many callers wait")
 	ErrClosed         = errors.New("pawl: closed")
 	// ErrTxOver means that the caller's transaction can't go on (deadlock,
 	// serialization failure, busy snapshot) and should be begun anew by the

@@ -192,7 +192,10 @@ func apart(ctx context.Context, next task.Handler, job *pawl.Job, wanted func() 
 //		outbox := new(fakeOutbox) // its Send calls tasktest.Effect
 //		q := pawl.New(memory.New(nil), nil)
 //		// enqueue
-//		worker.Drain(ctx, q, tasks(outbox), &worker.DrainOptions{Middleware: []worker.Middleware{c.Middleware}})
+//		_, err := worker.Drain(ctx, q, tasks(outbox), &worker.DrainOptions{Middleware: []worker.Middleware{c.Middleware}})
+//		if err != nil {
+//			t.Fatal(err)
+//		}
 //		return outbox.sent
 //	})
 //

@@ -115,3 +115,19 @@ func TestClockItself(t *testing.T) {
 	}()
 	clock.Advance(-1)
 }
+
+// A Recorder takes the storage's Clock, and then agrees about what is due.
+func TestRecorderTakesAClock(t *testing.T) {
+	clock := tasktest.NewClock(time.Now().Add(1000 * time.Hour))
+	rec := tasktest.Recorder{Clock: clock.Now}
+	q := pawl.New(memory.New(&memory.Options{Clock: clock.Now}), &pawl.Options{Middleware: []pawl.EnqueueMiddleware{rec.Middleware}})
+	for n, at := range []time.Duration{-time.Hour, time.Hour} {
+		r := task.New(welcome{UserID: int64(n)})
+		r.RunAt = clock.Now().Add(at)
+		enqueue(t, q, r)
+		stored, recorded := tasktest.AssertEnqueued(t, q, id(int64(n))), tasktest.AssertRecorded(t, &rec, id(int64(n)))
+		if stored.State != recorded.State || !stored.CreatedAt.Equal(recorded.CreatedAt.Truncate(time.Microsecond)) {
+			t.Errorf("stored %v at %v, recorded %v at %v", stored.State, stored.CreatedAt, recorded.State, recorded.CreatedAt)
+		}
+	}
+}

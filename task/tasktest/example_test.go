@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"testing"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
@@ -78,18 +77,19 @@ func ExampleRunJob() {
 }
 
 func ExampleAssertEnqueued() {
+	t := new(printingTB) // in a test: its *testing.T
 	q := pawl.New(memory.New(nil), nil)
-
-	_ = func(t *testing.T) { // a test
-		if _, err := q.Enqueue(t.Context(), task.New(Greet{"Ada"})); err != nil {
-			t.Fatal(err)
-		}
-		job := tasktest.AssertEnqueued(t, q, func(g Greet) bool { return g.Name == "Ada" })
-		if job.Priority != 0 {
-			t.Errorf("got priority %d", job.Priority)
-		}
-		tasktest.RefuteEnqueued(t, q, func(g Greet) bool { return g.Name == "Bob" })
+	if _, err := q.Enqueue(t.Context(), task.New(Greet{"Ada"})); err != nil {
+		t.Fatalf("%v", err)
 	}
+	job := tasktest.AssertEnqueued(t, q, func(g Greet) bool { return g.Name == "Ada" })
+	fmt.Println(job.Args.Name, job.Priority)
+	tasktest.RefuteEnqueued(t, q, func(g Greet) bool { return g.Name == "Bob" })
+	tasktest.RefuteEnqueued(t, q, func(g Greet) bool { return g.Name != "" })
+	// Output:
+	// Ada 0
+	// tasktest: a job of kind "greet" matches: {Name:Ada}; enqueued:
+	// 	kind "greet", queue "default", ready, tasktest_test.Greet{Name:Ada}
 }
 
 func ExampleEnqueued() {

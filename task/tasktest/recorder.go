@@ -15,6 +15,10 @@ import (
 // its method Middleware goes first into pawl.Options.Middleware, where it sees
 // requests as the program made them. It is safe for concurrent use.
 type Recorder struct {
+	// Clock is the storage's, if that was given one, to tell which jobs are due.
+	// nil means time.Now.
+	Clock func() time.Time
+
 	mu      sync.Mutex
 	entries []Entry
 }
@@ -29,6 +33,9 @@ type Entry struct {
 // Middleware is a [pawl.EnqueueMiddleware].
 func (r *Recorder) Middleware(next pawl.EnqueueFunc) pawl.EnqueueFunc {
 	return func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+		if ctx.Value(probeKey{}) != nil {
+			return next(ctx, reqs)
+		}
 		// What follows may change the requests.
 		copies := make([]pawl.Request, len(reqs))
 		for i, req := range reqs {
@@ -38,9 +45,12 @@ func (r *Recorder) Middleware(next pawl.EnqueueFunc) pawl.EnqueueFunc {
 		if err != nil {
 			return receipts, err
 		}
+		now := time.Now()
+		if r.Clock != nil {
+			now = r.Clock()
+		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		now := time.Now()
 		for i, receipt := range receipts {
 			r.entries = append(r.entries, Entry{&copies[i], receipt, now})
 		}

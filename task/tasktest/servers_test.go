@@ -61,6 +61,33 @@ func TestAssertInTransactionOfServers(t *testing.T) {
 	}
 }
 
+// A job that another open transaction enqueued is not waited for without end.
+func TestAssertInOtherTransactionOfServers(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) (pawl.Storage, inTx){
+		"postgres": openPostgres, "mysql": openMySQL,
+	} {
+		t.Run(name, func(t *testing.T) {
+			storage, do := open(t)
+			var rec tasktest.Recorder
+			q := pawl.New(storage, &pawl.Options{Middleware: []pawl.EnqueueMiddleware{rec.Middleware}})
+			c := &txCase{T: t}
+			err := do(t.Context(), func(w pawl.Writer) error {
+				enqueue(t, q.WithTx(w), task.New(welcome{UserID: 7}))
+				return do(t.Context(), func(other pawl.Writer) error {
+					c.wantFailure("in another transaction, which is still open", func(t tasktest.TB) {
+						tasktest.AssertEnqueuedTx(t, q.WithTx(other), &rec, id(7))
+					})
+					tasktest.AssertEnqueuedTx(t, q.WithTx(w), &rec, id(7))
+					return errRollback
+				})
+			})
+			if !errors.Is(err, errRollback) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 func openPostgres(t *testing.T) (pawl.Storage, inTx) {
 	pool, err := pgxpool.New(t.Context(), testserver.NewPostgres(t, nil).DSN(""))
 	if err != nil {

@@ -1,8 +1,10 @@
 package tasktest
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/task"
@@ -15,12 +17,19 @@ import (
 // rollback, whole or to a savepoint, and says so.
 //
 // It asks by enqueueing the job's ID once more, which changes nothing if it is
-// there, since a transaction can't list jobs; r's queue is that of tx.
+// there, since a transaction can't list jobs; r's queue is that of tx. A database
+// server lets that wait for another open transaction that enqueued the ID: after
+// 5 s the test ends.
 func AssertEnqueuedTx[A task.Args](t TB, tx *pawl.Tx, r *Recorder, match func(A) bool) *task.Job[A] {
 	t.Helper()
 	job, request := newest(t, r, match)
-	receipt, err := tx.Enqueue(t.Context(), request)
+	ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), probeKey{}, true), probeTime)
+	defer cancel()
+	receipt, err := tx.Enqueue(ctx, request)
 	switch {
+	case err != nil && ctx.Err() != nil && t.Context().Err() == nil:
+		t.Fatalf("tasktest: job %v of kind %q was enqueued, but in another transaction, which is still open: this one waited for it for %v: %v",
+			job.ID, job.Kind, probeTime, err)
 	case err != nil:
 		t.Fatalf("tasktest: job %v of kind %q was enqueued, but can't be seen in this transaction; is it over? %v", job.ID, job.Kind, err)
 	case receipt.Status != pawl.Exists:
@@ -29,6 +38,12 @@ func AssertEnqueuedTx[A task.Args](t TB, tx *pawl.Tx, r *Recorder, match func(A)
 	}
 	return job
 }
+
+// probeTime is far more than a statement takes that waits for nobody.
+const probeTime = 5 * time.Second
+
+// probeKey marks the context of an enqueue that a Recorder does not record.
+type probeKey struct{}
 
 // AssertCommitted ends the test unless the newest job that r recorded for which
 // match is true is in the storage of q, for all to see, whatever has become of it

@@ -76,6 +76,9 @@ func TestAssertInTransaction(t *testing.T) {
 	if stats, err := c.q.Stats(t.Context()); err != nil || len(stats) != 1 || stats[0].Ready != 1 {
 		t.Errorf("the assertions left %+v, %v", stats, err)
 	}
+	if entries := c.rec.Entries(); len(entries) != 1 || entries[0].Receipt != receipt {
+		t.Errorf("the assertions were recorded: %+v", entries)
+	}
 }
 
 func TestAssertAfterRollback(t *testing.T) {

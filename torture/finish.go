@@ -90,7 +90,8 @@ func (r *run) drain(ctx context.Context) (left int64, err error) {
 
 // judge compares all that is known.
 func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
-	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Exact: !r.o.faults, OldClock: r.o.storage == "mysql"}
+	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace, Exact: !r.o.faults,
+		OldClock: r.o.storage == "mysql", Hopeful: r.o.storage == "mysql" || r.o.storage == "postgres"}
 	if r.o.storage == "sqlite" {
 		in.Slack += sqliteGrace
 	}
@@ -114,6 +115,8 @@ func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 const (
 	// rescueSlack is what a busy machine may add to the time of a rescue.
 	rescueSlack = 2 * time.Second
+	// rescueGrace is for times when all workers were just dead or paused.
+	rescueGrace = 8 * time.Second
 	// sqliteGrace is what SQLite's storage adds after its writer was held up.
 	sqliteGrace = 10 * time.Second
 )

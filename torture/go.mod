@@ -6,6 +6,7 @@ replace github.com/pawlq/pawl => ..
 
 require (
 	github.com/go-sql-driver/mysql v1.10.1
+	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/pawlq/pawl v0.0.0-00010101000000-000000000000

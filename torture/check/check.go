@@ -55,12 +55,16 @@ type Input struct {
 	Waiting int64    // jobs that did not end in time
 
 	Lease, Sweep time.Duration
-	// Slack is how much later than lease and sweep a rescue may be.
-	Slack time.Duration
-	Exact bool // there were no faults: all numbers must be equal
+	// Slack is how much later than lease and sweep rescues may be, but for one in a
+	// hundred, and Grace how much later still those.
+	Slack, Grace time.Duration
+	Exact        bool // there were no faults: all numbers must be equal
 	// OldClock says that a claim's time can be from before it waited for others, so
 	// that only the time of its reply tells whether a lease was over.
 	OldClock bool
+	// Hopeful says that an extension of a job that somebody has locked is answered
+	// with yes, as the contract allows, also if it is a rescue that holds the lock.
+	Hopeful bool
 }
 
 // A Violation is what does not hold.
@@ -79,6 +83,7 @@ type Report struct {
 	UnknownTx                  int64 // transactions that ended with an error
 	Offered, Settled, Open     int64 // outcomes: sent, accepted, unknown
 	Superseded                 int64 // outcomes that were refused
+	Misled                     int64 // extensions answered with yes although the claim was being given away
 	StaleOffered, StaleRefused int64
 	Rescues, Samples           int64
 	RecoverP50, RecoverP99     time.Duration
@@ -106,6 +111,9 @@ func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "enqueues of unknown outcome %d, resolved %d; transactions of unknown outcome %d\n", r.Unknown, r.Resolved, r.UnknownTx)
 	fmt.Fprintf(w, "outcomes sent %d, accepted %d, refused %d, unknown %d; stale ones offered %d, refused %d\n",
 		r.Offered, r.Settled, r.Superseded, r.Open, r.StaleOffered, r.StaleRefused)
+	if r.Misled > 0 {
+		fmt.Fprintf(w, "extensions that were answered with yes while the claim was given away: %d\n", r.Misled)
+	}
 	fmt.Fprintf(w, "from the death of a worker to the rescue: p50 %v, p99 %v, max %v\n",
 		r.RecoverP50.Round(time.Millisecond), r.RecoverP99.Round(time.Millisecond), r.RecoverMax.Round(time.Millisecond))
 	fmt.Fprintf(w, "effects %d, orders %d, changes of rows %d, samples of numbers %d\n", r.Effects, r.Orders, r.Changes, r.Samples)

@@ -185,6 +185,9 @@ func (c *checker) judgeNext(id pawl.ID, j *job, k, next *claim) {
 	if c.in.OldClock {
 		claimedAt = next.at/1000 + c.wall
 	}
+	if k.offered == 0 && claimedAt < k.hopedUntil-tolerance.Microseconds() && next.claimedAt != 0 {
+		c.r.Misled++
+	}
 	switch {
 	case final && !kicked && j.end.found:
 		c.r.add(Final, "job %v of class %v had the claim %d after %v of the claim %d was accepted", id, j.class, next.fence, k.settled, k.fence)

@@ -63,6 +63,7 @@ type claim struct {
 	at         int64 // when the reply came; 0 if none was seen
 	claimedAt  int64 // µs by the storage's clock
 	leaseUntil int64 // as far as is known
+	hopedUntil int64 // what an extension promised that may have been none
 	counts     int64
 	started    int64
 	offered    int64 // first
@@ -196,8 +197,13 @@ func (c *checker) takeClaim(e *history.Event) {
 	case history.Open:
 		c.r.Open++
 	case history.Extended:
+		until := e.A + e.B/1000
+		if c.in.Hopeful {
+			k.hopedUntil = max(k.hopedUntil, until)
+			return
+		}
 		k.extended = max(k.extended, e.At)
-		k.leaseUntil = max(k.leaseUntil, e.A+e.B/1000)
+		k.leaseUntil = max(k.leaseUntil, until)
 	}
 }
 

@@ -50,7 +50,8 @@ func (c *checker) judgeRescues() {
 		if r.class == load.Manual {
 			continue // whose leases are let end on purpose
 		}
-		if stopped, ok := c.stopped[r.worker]; ok && r.at > stopped {
+		// One that could not reach the server as it stopped could not hand back either.
+		if stopped, ok := c.stopped[r.worker]; ok && r.at > stopped && !c.wasDown(stopped-stopping.Microseconds(), stopped) {
 			c.r.add(Stop, "%s stopped in order and left a job of class %v to rescue", r.worker, r.class)
 		}
 		died, ok := diedAt[r.worker]
@@ -58,7 +59,7 @@ func (c *checker) judgeRescues() {
 			continue
 		}
 		took = append(took, r.at-died)
-		if r.at-died > most {
+		if r.at-died > most+c.in.Grace.Microseconds() {
 			c.r.add(Recovery, "a job of %s was taken back %v after the worker's death", r.worker, micros(r.at-died))
 		}
 	}
@@ -68,7 +69,14 @@ func (c *checker) judgeRescues() {
 	slices.Sort(took)
 	c.r.RecoverP50, c.r.RecoverP99 = micros(took[len(took)/2]), micros(took[len(took)*99/100])
 	c.r.RecoverMax = micros(took[len(took)-1])
+	if c.r.RecoverP99 > micros(most) {
+		c.r.add(Recovery, "one in a hundred rescues came %v after the worker's death or later, and it must be %v", c.r.RecoverP99, micros(most))
+	}
 }
+
+// stopping is how long before its end a worker may have made the last claim that it
+// did not get.
+const stopping = 10 * time.Second
 
 func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
 

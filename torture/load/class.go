@@ -65,12 +65,15 @@ const (
 
 // Settings of some classes.
 const (
-	keys           = 40
-	hopelessTries  = 2
-	PoisonRescues  = 2
-	canceledDelay  = time.Hour
-	bigPayload     = 3000 // kept apart from the record by some storages
-	bigPayloadOnce = 16   // in so many jobs
+	keys          = 40
+	hopelessTries = 2
+	PoisonRescues = 2
+	// innocentRescues is more than the default: a worker is killed each second here,
+	// whatever it runs, so that some jobs meet six deaths in a row.
+	innocentRescues = 100
+	canceledDelay   = time.Hour
+	bigPayload      = 3000 // kept apart from the record by some storages
+	bigPayloadOnce  = 16   // in so many jobs
 )
 
 // Hash is a number that follows from the ID.
@@ -81,7 +84,7 @@ func Hash(id pawl.ID) uint64 {
 
 // Request is what is enqueued.
 func Request(id pawl.ID, c Class) *pawl.Request {
-	r := &pawl.Request{ID: id, Queue: Main, Kind: c.String(), Payload: Payload(id), Delay: Delay(id, c)}
+	r := &pawl.Request{ID: id, Queue: Main, Kind: c.String(), Payload: Payload(id), Delay: Delay(id, c), MaxRescues: innocentRescues}
 	switch c {
 	case Urgent:
 		r.Priority = int(Hash(id)%20) - 15

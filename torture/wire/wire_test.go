@@ -1,0 +1,292 @@
+package wire
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	gomysql "github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/pawlq/pawl/internal/testserver"
+)
+
+// A client writes through a proxy. Each way to write is one commit.
+type client struct {
+	proxy *Proxy
+	ways  map[string]func(ctx context.Context, n int) error
+	read  func(ctx context.Context, big int) (string, error) // through the proxy; commits nothing
+	has   func(ctx context.Context, n int) (bool, error)     // past it
+}
+
+func listen(t *testing.T, p Protocol, server, name string) *Proxy {
+	t.Helper()
+	proxy, err := Listen(p, server, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := proxy.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return proxy
+}
+
+func postgresClient(t *testing.T) *client {
+	server := testserver.Postgres(t)
+	const socket = ".s.PGSQL.5432"
+	c := &client{proxy: listen(t, Postgres, filepath.Join(server.Dir(), socket), socket)}
+	direct := dialPostgres(t, server.DSN(""))
+	if _, err := direct.Exec(t.Context(), "CREATE TEMP TABLE x (); DROP TABLE IF EXISTS wire; CREATE TABLE wire (n int)"); err != nil {
+		t.Fatal(err)
+	}
+	dsn := fmt.Sprintf("host=%s port=5432 user=postgres dbname=postgres sslmode=disable", c.proxy.Dir())
+	with := func(ctx context.Context, f func(*pgx.Conn) error) error {
+		conn, err := pgx.Connect(ctx, dsn)
+		if err != nil {
+			return err
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		return f(conn)
+	}
+	c.ways = map[string]func(context.Context, int) error{
+		"prepared": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *pgx.Conn) error { _, err := conn.Exec(ctx, "INSERT INTO wire VALUES ($1)", n); return err })
+		},
+		"commit": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *pgx.Conn) error {
+				return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+					_, err := tx.Exec(ctx, "INSERT INTO wire VALUES ($1)", n)
+					return err
+				})
+			})
+		},
+	}
+	c.read = func(ctx context.Context, big int) (s string, err error) {
+		return s, with(ctx, func(conn *pgx.Conn) error {
+			tx, err := conn.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback(ctx)
+			return tx.QueryRow(ctx, "SELECT repeat('x', $1)", big).Scan(&s)
+		})
+	}
+	c.has = func(ctx context.Context, n int) (ok bool, err error) {
+		return ok, direct.QueryRow(ctx, "SELECT EXISTS (SELECT FROM wire WHERE n = $1)", n).Scan(&ok)
+	}
+	return c
+}
+
+func dialPostgres(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close(context.WithoutCancel(t.Context())) })
+	return conn
+}
+
+func mysqlClient(t *testing.T) *client {
+	server := testserver.MariaDB(t)
+	if err := server.Exec(t.Context(), "CREATE OR REPLACE DATABASE wire", "CREATE TABLE wire.wire (n INT)"); err != nil {
+		t.Fatal(err)
+	}
+	direct := openMySQL(t, server.Config("wire"))
+	c := &client{proxy: listen(t, MySQL, server.Config("").Addr, "server.sock")}
+	proxied := server.Config("wire")
+	proxied.Addr = c.proxy.Addr()
+	with := func(ctx context.Context, f func(*sql.Conn) error) error {
+		conn, err := openMySQL(t, proxied).Conn(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return f(conn)
+	}
+	c.ways = map[string]func(context.Context, int) error{
+		"text": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *sql.Conn) error {
+				_, err := conn.ExecContext(ctx, fmt.Sprintf("INSERT INTO wire VALUES (%d)", n))
+				return err
+			})
+		},
+		"prepared": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *sql.Conn) error {
+				_, err := conn.ExecContext(ctx, "INSERT INTO wire VALUES (?)", n)
+				return err
+			})
+		},
+		"commit": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *sql.Conn) error {
+				tx, err := conn.BeginTx(ctx, nil)
+				if err != nil {
+					return err
+				}
+				if _, err := tx.ExecContext(ctx, "INSERT INTO wire VALUES (?)", n); err != nil {
+					return errors.Join(err, tx.Rollback())
+				}
+				return tx.Commit()
+			})
+		},
+		"returning": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *sql.Conn) error {
+				return conn.QueryRowContext(ctx, fmt.Sprintf("INSERT INTO wire VALUES (%d) RETURNING n", n)).Scan(&n)
+			})
+		},
+	}
+	c.read = func(ctx context.Context, big int) (s string, err error) {
+		return s, with(ctx, func(conn *sql.Conn) error {
+			return conn.QueryRowContext(ctx, fmt.Sprintf("SELECT repeat('x', %d)", big)).Scan(&s)
+		})
+	}
+	c.has = func(ctx context.Context, n int) (ok bool, err error) {
+		return ok, direct.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM wire WHERE n = ?)", n).Scan(&ok)
+	}
+	return c
+}
+
+func openMySQL(t *testing.T, c *gomysql.Config) *sql.DB {
+	t.Helper()
+	connector, err := gomysql.NewConnector(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func redisClient(t *testing.T) *client {
+	server := testserver.Redis(t)
+	direct := server.Client(nil)
+	t.Cleanup(func() { direct.Close() })
+	c := &client{proxy: listen(t, Redis, server.Addr(), "redis.sock")}
+	with := func(f func(*goredis.Client) error) error {
+		client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: c.proxy.Addr(), MaxRetries: -1})
+		defer client.Close()
+		return f(client)
+	}
+	c.ways = map[string]func(context.Context, int) error{
+		"script": func(ctx context.Context, n int) error {
+			return with(func(r *goredis.Client) error {
+				return r.Eval(ctx, "return redis.call('SET', KEYS[1], ARGV[1])", []string{fmt.Sprint("wire", n)}, n).Err()
+			})
+		},
+	}
+	c.read = func(ctx context.Context, big int) (s string, err error) {
+		return s, with(func(r *goredis.Client) error {
+			if err := r.Set(ctx, "big", strings.Repeat("x", big), 0).Err(); err != nil {
+				return err
+			}
+			s, err = r.Get(ctx, "big").Result()
+			return err
+		})
+	}
+	c.has = func(ctx context.Context, n int) (bool, error) {
+		found, err := direct.Exists(ctx, fmt.Sprint("wire", n)).Result()
+		return found == 1, err
+	}
+	return c
+}
+
+var clients = map[string]func(*testing.T) *client{"postgres": postgresClient, "mysql": mysqlClient, "redis": redisClient}
+
+// TestCuts cuts the commit of each way to write, in each way.
+func TestCuts(t *testing.T) {
+	for name, dial := range clients {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t)
+			n := 0
+			for way, write := range c.ways {
+				for _, cut := range append(Cuts(), 0) {
+					n++
+					t.Run(fmt.Sprintf("%s/%v", way, cut), func(t *testing.T) { testCut(t, c, write, cut, n) })
+				}
+			}
+		})
+	}
+}
+
+func testCut(t *testing.T, c *client, write func(context.Context, int) error, cut Cut, n int) {
+	commits := 0
+	c.proxy.Decide(func() Cut {
+		commits++
+		return cut
+	})
+	err := write(t.Context(), n)
+	c.proxy.Decide(nil)
+	if (err == nil) != (cut == 0) {
+		t.Errorf("the client got the error %v", err)
+	}
+	if commits != 1 {
+		t.Errorf("the proxy saw %d commits, want 1", commits)
+	}
+	has, err := c.has(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cut == Before && has || (cut == After || cut == 0) && !has {
+		t.Errorf("committed: %v", has)
+	}
+}
+
+// TestReadsPass reads much and little through the proxy, which sees no commits.
+func TestReadsPass(t *testing.T) {
+	for name, dial := range clients {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t)
+			c.proxy.Decide(func() Cut { t.Error("a read was taken for a commit"); return 0 })
+			for _, big := range []int{0, 1, 100_000, 5_000_000} {
+				if s, err := c.read(t.Context(), big); err != nil || s != strings.Repeat("x", big) {
+					t.Errorf("of %d bytes %d came back, error %v", big, len(s), err)
+				}
+			}
+			c.proxy.Decide(nil)
+		})
+	}
+}
+
+// TestHold holds up a read until the proxy is released, and ends one by a cut.
+func TestHold(t *testing.T) {
+	for name, dial := range clients {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t)
+			c.proxy.Hold()
+			ended := make(chan error, 1)
+			go func() { _, err := c.read(t.Context(), 1); ended <- err }()
+			select {
+			case err := <-ended:
+				t.Fatalf("the call came through, with the error %v", err)
+			case <-time.After(50 * time.Millisecond): // a wait that can only miss a fault
+			}
+			c.proxy.Release()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			c.proxy.Hold()
+			go func() { _, err := c.read(t.Context(), 1); ended <- err }()
+			var err error
+			for waiting := true; waiting; {
+				c.proxy.Cut() // it may not have connected yet
+				select {
+				case err = <-ended:
+					waiting = false
+				case <-time.After(time.Millisecond):
+				}
+			}
+			if err == nil {
+				t.Error("a call through a connection that was cut succeeded")
+			}
+			c.proxy.Release()
+		})
+	}
+}

@@ -50,6 +50,7 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{mail: &fakeMailer{keys: map[string]bool{}}, clock: tasktest.NewClock(time.Now())}
+	f.rec.Clock = f.clock.Now
 	store, err := sqlite.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"), &sqlite.Options{Clock: f.clock.Now})
 	if err != nil {
 		t.Fatal(err)

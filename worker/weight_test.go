@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,13 +283,20 @@ func TestWeightsOnSQLite(t *testing.T) {
 		f.enqueueMany(queue, each)
 	}
 	h := &starts{}
-	p := worker.New(f.q, h, &worker.Options{Queues: weighted(sixThreeOne), Concurrency: 10})
-	run(t, p, func() {
-		for h.len() < each*10/6 { // a has jobs until then
-			time.Sleep(time.Millisecond)
-		}
-	})
-	const loaded = each * 10 / 6 * 95 / 100 // starts
+	var ran atomic.Int64
+	all := make(chan struct{})
+	k := h.Kinds()
+	note := k[0].Run
+	k[0].Run = func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+		defer func() {
+			if ran.Add(1) == 3*each {
+				close(all)
+			}
+		}()
+		return note(ctx, j)
+	}
+	run(t, worker.New(f.q, kinds(k), &worker.Options{Queues: weighted(sixThreeOne), Concurrency: 10}), func() { <-all })
+	const loaded = each * 10 / 6 * 95 / 100 // starts while a has jobs
 	h.wantShares(t, 0, loaded, loaded, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
 	h.wantShares(t, 0, loaded, 1000, 0.02, map[string]float64{"a": .6, "b": .3, "c": .1})
 }

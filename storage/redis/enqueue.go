@@ -141,9 +141,12 @@ type enqueue struct {
 // run stores the requests, after their queues were entered in the register, from
 // where sweeps know of them.
 func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
-	keys := e.s.keys(e.sections)
+	keys, script := e.s.keys(e.sections), e.s.scripts.enqueue
+	if !slices.ContainsFunc(e.reqs, func(q *pawl.Request) bool { return !isPlain(q) }) {
+		script = e.s.scripts.plain
+	}
 	for {
-		reply, err := e.s.run(ctx, e.s.scripts.enqueue, keys, e.args()...)
+		reply, err := e.s.run(ctx, script, keys, e.args()...)
 		if err != nil {
 			return err
 		}
@@ -262,10 +265,15 @@ func bodyRest(q *pawl.Request) []byte {
 	return append(m, q.Payload...)
 }
 
-// appendRequest writes the fields of a request, in the order of lua/enqueue.lua,
+// isPlain reports whether a request has none of what few have.
+func isPlain(q *pawl.Request) bool {
+	return q.UniqueKey == "" && q.UniqueMode == 0 && q.UniqueWindow == 0 && q.StartBefore.IsZero() && q.MaxDepth <= 0
+}
+
+// appendRequest writes the fields of a request, in the order of lua/store.lua,
 // and the number of the argument with the rest.
 func appendRequest(m *message, q *pawl.Request, rest int) {
-	plain := q.UniqueKey == "" && q.UniqueMode == 0 && q.UniqueWindow == 0 && q.StartBefore.IsZero() && q.MaxDepth <= 0
+	plain := isPlain(q)
 	if plain {
 		m.array(9)
 	} else {

@@ -18,7 +18,7 @@ var sources embed.FS
 func assemble(name string) string {
 	own := readSource(name)
 	kept := own
-	for _, file := range []string{"wake", "record", "lib"} {
+	for _, file := range []string{"wake", "store", "record", "lib"} {
 		paragraphs := strings.Split(readSource(file), "\n\n")
 		for i := len(paragraphs) - 1; i >= 0; i-- {
 			if needed(paragraphs[i], kept) {

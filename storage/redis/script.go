@@ -42,7 +42,7 @@ const (
 
 // scripts are all scripts of a Store.
 type scripts struct {
-	enqueue, cycle, extend, sweep, change, get, list, count, configure, divide, forget, enter, unregister *script
+	enqueue, plain, cycle, extend, sweep, change, get, list, count, configure, divide, forget, enter, unregister *script
 }
 
 // compiled are the scripts, which are put together once: it takes tens of milliseconds.
@@ -51,6 +51,7 @@ var compiled = sync.OnceValue(newScripts)
 func newScripts() *scripts {
 	return &scripts{
 		enqueue:    newScript("enqueue", ""),
+		plain:      newScript("plain", ""),
 		cycle:      newScript("cycle", whenFull),
 		extend:     newScript("extend", whenFull),
 		sweep:      newScript("sweep", whenFull),

@@ -9,7 +9,7 @@ end
 -- broadcast tells all. It is for those who do not claim, so a message in some
 -- milliseconds is enough.
 local function broadcast(q, text)
-	local t = realtime()
+	local t = args.now > 0 and realtime() or now
 	if text == 'R0' then
 		if t - tonumber(call('HGET', q.k[INFO], 'told') or 0) < 5000 then return end
 		call('HSET', q.k[INFO], 'told', string.format('%.0f', t))

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pawlq/pawl/internal/testserver"
+)
+
+// TestMain plays the role of another process of a run if it is started as one.
+func TestMain(m *testing.M) {
+	if role := os.Getenv(roleEnv); role != "" {
+		if err := play(role); err != nil {
+			fmt.Fprintln(os.Stderr, "torture:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestTorture makes a short run on each storage, with faults and without. Whether
+// the faults hit enough is not asked: on a slow machine they may not.
+func TestTorture(t *testing.T) {
+	for _, storage := range storages() {
+		for _, faults := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/%v", storage, faults), func(t *testing.T) {
+				if testing.Short() && storage != "memory" && storage != "sqlite" {
+					t.Skip("SKIPPED: servers take too long for a short test")
+				}
+				args := []string{"-storage", storage, "-jobs", "1500", "-for", "5s", "-seed", "1", "-workers", "3", "-lease", "1s", "-sweep", "300ms",
+					"-vacuity=false", "-keep", t.TempDir(), fmt.Sprintf("-faults=%v", faults)}
+				o, err := parse(args, os.Stderr)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out strings.Builder
+				err = torture(t.Context(), o, &out)
+				if err != nil && strings.Contains(err.Error(), "is not installed") && os.Getenv(testserver.RequireEnv) != "1" {
+					t.Skipf("SKIPPED: %v", err)
+				}
+				if err != nil {
+					t.Errorf("%v\n%s", err, &out)
+				}
+			})
+		}
+	}
+}
+
+// TestFaultsAreOfTheirSeed draws a schedule twice, and another one.
+func TestFaultsAreOfTheirSeed(t *testing.T) {
+	draw := func(seed uint64) string {
+		s := newSchedule(seed, time.Second, func(k faultKind) bool { return k < cutCommits })
+		text := ""
+		for range 100 {
+			f := s.next()
+			text += fmt.Sprintln(f.after, f)
+		}
+		return text
+	}
+	if draw(7) != draw(7) {
+		t.Error("one seed gave two schedules")
+	}
+	if draw(7) == draw(8) {
+		t.Error("two seeds gave one schedule")
+	}
+	for k := killWorker; k < cutCommits; k++ {
+		if !strings.Contains(draw(7)+draw(8)+draw(9), k.String()+",") {
+			t.Errorf("no %v in 300 faults", k)
+		}
+	}
+}
+
+// TestResultsPage puts lines into a page: the newest one of each storage stays.
+func TestResultsPage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "RESULTS.md")
+	for _, line := range []string{"| sqlite | 1 |", "| redis | 2 |", "| sqlite | 3 |"} {
+		if err := addResult(path, line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := resultsHead + "| redis | 2 |\n| sqlite | 3 |\n"; string(got) != want {
+		t.Errorf("the page is\n%s", got)
+	}
+}
+
+// TestUnknownStorage asks for one that is not there.
+func TestUnknownStorage(t *testing.T) {
+	if _, err := parse([]string{"-storage", "paper"}, os.Stderr); err == nil {
+		t.Error("a storage that is not there was accepted")
+	}
+}

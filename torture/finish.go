@@ -113,8 +113,9 @@ func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 }
 
 const (
-	// rescueSlack is what a busy machine may add to the time of a rescue.
-	rescueSlack = 2 * time.Second
+	// rescueSlack is what may come to the time of a rescue because the machine is
+	// busy, and workers that are to sweep have just been killed themselves.
+	rescueSlack = 4 * time.Second
 	// rescueGrace is for times when all workers were just dead or paused.
 	rescueGrace = 8 * time.Second
 	// sqliteGrace is what SQLite's storage adds after its writer was held up.

@@ -7,7 +7,6 @@ package history
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -115,6 +114,3 @@ func Sum(packed int64) (n int) {
 	}
 	return n
 }
-
-// Since is how long ago at was.
-func Since(at int64) time.Duration { return time.Duration(Now() - at) }

@@ -15,8 +15,8 @@ import (
 // Limits of a run with a bug.
 const (
 	limit    = 60 * time.Second
-	attacked = "12s"
-	jobs     = "12000"
+	attacked = "8s"
+	jobs     = "8000"
 )
 
 // TestPlanted builds torture with each bug and demands that it is caught.
@@ -61,7 +61,7 @@ func attack(t *testing.T, program, storage string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	run := exec.CommandContext(ctx, program, "-storage", storage, "-jobs", jobs, "-for", attacked, "-seed", "1", "-drain", "10s",
-		"-lease", "1s", "-sweep", "300ms", "-vacuity=false", "-keep", t.TempDir())
+		"-lease", "1s", "-sweep", "300ms", "-cut-every", "100ms", "-vacuity=false", "-keep", t.TempDir())
 	run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 	out, err := run.CombinedOutput()
 	if err == nil {

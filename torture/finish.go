@@ -10,6 +10,7 @@ import (
 	"github.com/pawlq/pawl/torture/check"
 	"github.com/pawlq/pawl/torture/history"
 	"github.com/pawlq/pawl/torture/load"
+	"github.com/pawlq/pawl/torture/results"
 )
 
 // finish is what comes after the faults: producers that were killed have left
@@ -142,7 +143,7 @@ func (r *run) tell(report *check.Report) error {
 		return errors.Join(err, r.writeFaults())
 	}
 	if r.o.results != "" {
-		return addResult(r.o.results, r.result(report))
+		return results.Add(r.o.results, r.result(report))
 	}
 	return nil
 }

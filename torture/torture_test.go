@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -72,23 +71,6 @@ func TestFaultsAreOfTheirSeed(t *testing.T) {
 		if !strings.Contains(draw(7)+draw(8)+draw(9), k.String()+",") {
 			t.Errorf("no %v in 300 faults", k)
 		}
-	}
-}
-
-// TestResultsPage puts lines into a page: the newest one of each storage stays.
-func TestResultsPage(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "RESULTS.md")
-	for _, line := range []string{"| sqlite | 1 |", "| redis | 2 |", "| sqlite | 3 |"} {
-		if err := addResult(path, line); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := resultsHead + "| redis | 2 |\n| sqlite | 3 |\n"; string(got) != want {
-		t.Errorf("the page is\n%s", got)
 	}
 }
 

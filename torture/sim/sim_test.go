@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/torture/results"
 	"github.com/pawlq/pawl/worker"
 )
 
@@ -21,6 +23,7 @@ var (
 	seed    = flag.Uint64("sim.seed", 1, "what the simulation is drawn from")
 	perHour = flag.Int("sim.jobs", 20_000, "jobs in an hour of virtual time")
 	hours   = flag.Int("sim.hours", 1, "hours of virtual time")
+	page    = flag.String("sim.results", "", "add the outcome to this `file`")
 )
 
 // Kinds of jobs.
@@ -42,7 +45,7 @@ const (
 // TestHours simulates hours, each from a seed of its own.
 func TestHours(t *testing.T) {
 	var total ledger
-	kills, jobs := 0, 0
+	kills, pauses, jobs := 0, 0, 0
 	for hour := range *hours {
 		w := &world{t: t, rnd: rand.New(rand.NewPCG(*seed+uint64(hour), 0)), seed: *seed + uint64(hour)}
 		synctest.Test(t, func(t *testing.T) { w.run(t.Context()) })
@@ -57,12 +60,21 @@ func TestHours(t *testing.T) {
 		total.extra += w.ledger.extra
 		total.lost += w.ledger.lost
 		kills += w.kills
+		pauses += w.pauses
 		jobs += len(w.ledger.jobs)
 	}
 	t.Logf("%d h: %d jobs, %d runs, %d of them beyond the first, %d kills, %d rescues, %d outcomes refused",
 		*hours, jobs, total.runs, total.extra, kills, total.rescues, total.lost)
 	if kills < *hours*100 || total.rescues < kills/4 || total.lost == 0 {
-		t.Errorf("vacuous: %d kills, %d rescues and %d refused outcomes show nothing", kills, total.rescues, total.lost)
+		t.Fatalf("vacuous: %d kills, %d rescues and %d refused outcomes show nothing", kills, total.rescues, total.lost)
+	}
+	if *page == "" {
+		return
+	}
+	line := []any{"simulation", jobs, total.runs, kills, pauses, "–", "–", "–", "–", "–", total.lost, "–", "0 / 0 / 0",
+		fmt.Sprintf("%d h of virtual time", *hours), *seed}
+	if err := results.Add(*page, line); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -75,6 +87,7 @@ type world struct {
 	ledger *ledger
 	crew   sync.WaitGroup
 	kills  int
+	pauses int
 
 	mu  sync.Mutex
 	rnd *rand.Rand
@@ -213,6 +226,7 @@ func (w *world) attack(ctx context.Context, done <-chan struct{}) {
 			w.on[i].stop()
 			w.on[i] = w.start(ctx, i)
 		case n < 18:
+			w.pauses++
 			w.pause(w.on[i])
 		case n == 18:
 			w.clock.step(time.Duration(w.draw(20_000)) * time.Millisecond)

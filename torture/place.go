@@ -165,6 +165,3 @@ func (p *place) close() error {
 	}
 	return err
 }
-
-// hasServer reports whether the storage is a server's.
-func (p *place) hasServer() bool { return p.kill != nil }

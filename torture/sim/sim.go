@@ -12,6 +12,14 @@ import (
 	"github.com/pawlq/pawl"
 )
 
+// Kinds of jobs.
+const (
+	goodKind = "good"
+	slowKind = "slow"
+	failKind = "fail" // once
+	badKind  = "bad"  // until it is buried
+)
+
 // errDead is what a process gets that has died, so that what it still does comes to
 // an end without any effect.
 var errDead = errors.New("sim: this process is dead")

@@ -26,14 +26,6 @@ var (
 	page    = flag.String("sim.results", "", "add the outcome to this `file`")
 )
 
-// Kinds of jobs.
-const (
-	goodKind = "good"
-	slowKind = "slow"
-	failKind = "fail" // once
-	badKind  = "bad"  // until it is buried
-)
-
 const (
 	processes = 5
 	slots     = 10

@@ -275,8 +275,7 @@ func (r *run) sample(ctx context.Context) string {
 func (r *run) close(failed bool) error {
 	var err error
 	if r.crew != nil {
-		r.crew.stop(9)
-		r.crew.wg.Wait()
+		r.crew.kill()
 	}
 	if r.direct != nil {
 		err = r.direct.close()

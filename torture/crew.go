@@ -20,6 +20,7 @@ type crew struct {
 	dir, exe string
 	log      *history.Writer
 	spawn    chan func()
+	spawned  sync.Once // spawn is closed
 
 	mu       sync.Mutex
 	number   int // of the last process
@@ -184,7 +185,14 @@ func (c *crew) end() {
 	kill := time.AfterFunc(stopTimeout*5, func() { c.stop(syscall.SIGKILL) })
 	defer kill.Stop()
 	c.wg.Wait()
-	close(c.spawn)
+	c.spawned.Do(func() { close(c.spawn) })
+}
+
+// kill ends all that are still there.
+func (c *crew) kill() {
+	c.stop(syscall.SIGKILL)
+	c.wg.Wait()
+	c.spawned.Do(func() { close(c.spawn) })
 }
 
 func (c *crew) stop(s syscall.Signal) {

@@ -37,7 +37,7 @@ var errViolated = errors.New("guarantees do not hold")
 func torture(ctx context.Context, o *options, out io.Writer) (err error) {
 	r := &run{o: o, out: out, began: time.Now()}
 	fmt.Fprintf(out, "%s\n", o.replay())
-	defer func() { err = errors.Join(err, r.close(err != nil)) }()
+	defer func() { err = errors.Join(err, r.close(err != nil && ctx.Err() == nil)) }()
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}

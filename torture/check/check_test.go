@@ -206,6 +206,12 @@ var tales = []struct {
 		x.say("worker-2", history.Event{Kind: history.Forgiven, At: 200 * ms, ID: s.id, Fence: 1, A: int64(pawl.Nack)})
 	}, []string{StaleWrite}},
 	{"claimed again under the lease", func(x *tale) { x.rescued(1500, 2400) }, []string{Overlap}},
+	{"claimed again under the lease of one who was refused", func(x *tale) {
+		x.rescued(1500, 2400).settles("worker-3", pawl.Ack, history.Lost, 1, 2450)
+	}, []string{Overlap}},
+	{"claimed again under the lease of one who may have settled", func(x *tale) {
+		x.rescued(1500, 2400).settles("worker-3", pawl.Ack, history.Open, 1, 1990)
+	}, nil},
 	{"claimed again under an extended lease", func(x *tale) {
 		s := x.rescued(1500, 2900)
 		x.say("worker-3", history.Event{Kind: history.Extended, At: 1900 * ms, ID: s.id, Fence: 1, A: 1_950_000, B: int64(time.Second)})

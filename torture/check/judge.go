@@ -185,13 +185,13 @@ func (c *checker) judgeNext(id pawl.ID, j *job, k, next *claim) {
 	if c.in.OldClock {
 		claimedAt = next.at/1000 + c.wall
 	}
-	if k.offered == 0 && claimedAt < k.hopedUntil-tolerance.Microseconds() && next.claimedAt != 0 {
+	if k.live == 0 && claimedAt < k.hopedUntil-tolerance.Microseconds() && next.claimedAt != 0 {
 		c.r.Misled++
 	}
 	switch {
 	case final && !kicked && j.end.found:
 		c.r.add(Final, "job %v of class %v had the claim %d after %v of the claim %d was accepted", id, j.class, next.fence, k.settled, k.fence)
-	case k.offered == 0 && !kicked && !j.class.Transactional() && next.claimedAt != 0 && k.at != 0 &&
+	case k.live == 0 && !kicked && !j.class.Transactional() && next.claimedAt != 0 && k.at != 0 &&
 		claimedAt < k.leaseUntil-tolerance.Microseconds():
 		c.r.add(Overlap, "job %v was claimed again (%d) %d µs before the lease of the claim %d was over", id, next.fence, k.leaseUntil-claimedAt, k.fence)
 	case k.settled != 0 && !k.mixed && k.delay > 0 && next.at != 0 && k.at != 0 && history.Sum(next.counts) == history.Sum(k.counts)+1 &&

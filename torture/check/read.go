@@ -72,6 +72,7 @@ type claim struct {
 	settled    pawl.Verb
 	extended   int64 // when the last extension was sent that was accepted
 	starts     uint16
+	live       int  // outcomes that were not refused
 	mixed      bool // several outcomes were offered
 }
 
@@ -194,6 +195,7 @@ func (c *checker) takeClaim(e *history.Event) {
 		k.settled = pawl.Verb(e.A)
 	case history.Lost:
 		c.r.Superseded++
+		k.live--
 	case history.Open:
 		c.r.Open++
 	case history.Extended:
@@ -220,6 +222,7 @@ func (c *checker) takeClaimed(e *history.Event, k *claim) {
 }
 
 func (c *checker) takeOffered(e *history.Event, k *claim) {
+	k.live++
 	switch verb := pawl.Verb(e.A); {
 	case k.offered == 0:
 		k.offered, k.verb, k.delay = e.At, verb, e.B

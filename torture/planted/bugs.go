@@ -36,7 +36,7 @@ func Bugs() []Bug {
 		{"rescue-without-compare", "memory", "storage/memory/sweep.go", [][2]string{
 			{"import (\n\t\"context\"\n", "import (\n\t\"context\"\n\t\"time\"\n"},
 			{"\t\tif r == nil {\n\t\t\treturn\n\t\t}\n\t\tref := r.ref()",
-				"\t\tif r == nil {\n\t\t\treturn\n\t\t}\n\t\tref := r.ref()\n\t\ts.mu.Unlock()\n\t\ttime.Sleep(20 * time.Millisecond)\n\t\ts.mu.Lock()"},
+				"\t\tif r == nil {\n\t\t\treturn\n\t\t}\n\t\tref := r.ref()\n\t\ts.mu.Unlock()\n\t\ttime.Sleep(100 * time.Millisecond)\n\t\ts.mu.Lock()"},
 		}, []string{check.Overlap, check.Final, check.Executions, check.StaleWrite}},
 		{"attempt-as-fence", "memory", "storage/memory/claim.go", [][2]string{
 			{"r.run(c, s.fence, spec.Lease, now)", "r.run(c, int64(r.attempt)+1, spec.Lease, now)"},

@@ -53,6 +53,32 @@ func TestHeartbeatOption(t *testing.T) {
 	}
 }
 
+// A claim that is made long after it was sent, as when the process was paused in
+// between, brings jobs that must not start here: they are handed back, and nobody
+// waits for their leases.
+func TestClaimThatTookLongerThanItsLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const lease, late = 4 * time.Second, 6 * time.Second
+		f := prepare(t, cycling)
+		first := true
+		f.storage.disturb(func(_ context.Context, op string, call func() error) error {
+			if op == "claim" && first {
+				first = false
+				time.Sleep(late)
+			}
+			return call()
+		})
+		id := f.enqueue(&pawl.Request{})
+		f.start(returning(nil), &worker.Options{Lease: lease})
+		rest(late + time.Second)
+		j := f.wantState(id, pawl.Completed, "")
+		if want := (pawl.Counts{Releases: 1}); j.Counts != want {
+			t.Errorf("counts %+v, want %+v", j.Counts, want)
+		}
+		f.stop()
+	})
+}
+
 // When renewals fail, the handler's context ends before the lease does.
 func TestLeaseThatCanNotBeExtended(t *testing.T) {
 	for _, hang := range []bool{false, true} {

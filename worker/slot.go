@@ -142,9 +142,16 @@ func (s *slot) next(now instant) *run {
 // start readies r to run now, unless its claim was lost while it waited.
 func (p *Pool) start(r *run, now instant) bool {
 	p.stats.Prefetched--
-	if now >= r.leaseUntil || r.cause != nil {
+	switch {
+	case r.cause != nil:
 		r.refund()
 		p.lost(r, "while it waited to start")
+	case now >= r.leaseUntil:
+		// The lease was counted from when the claim was sent. If the process was
+		// paused, or the reply took long, the storage's goes on for a while.
+		p.hand(r, pawl.Release)
+	}
+	if r.phase != queued {
 		p.announce(r.group)
 		return false
 	}

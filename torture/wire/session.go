@@ -90,10 +90,10 @@ func (s *session) replies() {
 			return
 		}
 		fault := s.answered(whole)
-		if fault == After {
-			if whole {
-				return
-			}
+		switch {
+		case fault == During, fault == After && whole:
+			return
+		case fault == After:
 			continue
 		}
 		if !s.pass(false) {

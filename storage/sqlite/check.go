@@ -51,12 +51,17 @@ func (s *Store) hasDeferred(ctx context.Context, run plain, timeout int64) bool 
 		return false
 	}
 	defer func() { _ = setBusyTimeout(end, run, timeout) }()
-	tx, err := s.db.BeginTx(ctx, nil)
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	tx, err := beginOn(ctx, conn)
 	if err != nil {
 		return false
 	}
 	defer tx.Rollback()
-	if _, err := run.exec(ctx, begin); err != nil {
+	if _, err := run.exec(end, begin); err != nil {
 		return false
 	}
 	_, err = run.exec(end, rollback)

@@ -108,8 +108,10 @@ func (p *patientConn) BeginTx(ctx context.Context, opts driver.TxOptions) (drive
 	var tx driver.Tx
 	err := p.open(ctx)
 	if err == nil {
+		// Drivers may say that the context has ended of a transaction that has begun,
+		// which nobody would end. They do not wait for the file here.
 		err = untilFree(ctx, func() (err error) {
-			tx, err = p.real.BeginTx(ctx, opts)
+			tx, err = p.real.BeginTx(context.WithoutCancel(ctx), opts)
 			return err
 		})
 	}
@@ -194,7 +196,7 @@ func (p *patientConn) patiently(ctx context.Context, query string, f func() erro
 func (p *patientConn) once(ctx context.Context, f func() error) error {
 	// A transaction that was begun by a statement may have the lock that the
 	// owner of the turn waits for.
-	if p.exec(ctx, "BEGIN") == nil {
+	if p.exec(context.WithoutCancel(ctx), "BEGIN") == nil {
 		if err := p.exec(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
 			return err
 		}

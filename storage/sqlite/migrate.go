@@ -58,12 +58,12 @@ func migrate(ctx context.Context, run plain, prefix string, steps fs.FS) error {
 	if have, err := schemaVersion(ctx, run, prefix); err != nil || have == want {
 		return err // without the write lock: the file may be in use for hours
 	}
-	if _, err := run.exec(ctx, begin); err != nil {
-		return err // busy: the caller tries again
-	}
 	// What was begun is ended, or the connection goes back to its pool inside
 	// a transaction.
 	end := context.WithoutCancel(ctx)
+	if _, err := run.exec(end, begin); err != nil {
+		return err // busy: the caller tries again
+	}
 	if err := migrateSteps(ctx, run, prefix, steps, want); err != nil {
 		_, undo := run.exec(end, rollback)
 		if code(undo) == codeError { // SQLite has done that already

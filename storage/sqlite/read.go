@@ -25,14 +25,14 @@ func (s *Store) readOnce(ctx context.Context, f func(run reader) error) error {
 		return err
 	}
 	defer conn.Close()
-	run := newPrepared(conn)
-	// Not BeginTx: one driver would ask for the write lock, as its DSN says.
-	if _, err := conn.ExecContext(ctx, beginRead.text); err != nil {
+	run, end := newPrepared(conn), context.WithoutCancel(ctx)
+	// Not BeginTx: one driver would ask for the write lock, as its DSN says. If the
+	// context could end it, drivers would say so of a transaction that has begun.
+	if _, err := conn.ExecContext(end, beginRead.text); err != nil {
 		return err
 	}
 	err = f(run)
 	run.close()
-	end := context.WithoutCancel(ctx)
 	if _, undo := conn.ExecContext(end, rollback.text); undo != nil && code(undo) != codeError {
 		discard(conn)
 	}

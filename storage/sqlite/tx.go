@@ -168,6 +168,7 @@ var errNoTransaction = errors.New("pawl/sqlite: there is no transaction, it may 
 // savepoint would begin it and its release commit what others want undone.
 // SQLite tells by refusing to begin another.
 func inTransaction(ctx context.Context, run runner) error {
+	ctx = context.WithoutCancel(ctx) // what is begun is ended
 	_, err := run.exec(ctx, beginRead)
 	if code(err) == codeError {
 		return nil
@@ -212,11 +213,21 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 // begin begins a transaction that has the write lock. done is to be called
 // after its end.
 func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) {
-	if done, err = s.takeTurn(ctx); err != nil {
+	endTurn, err := s.takeTurn(ctx)
+	if err != nil {
 		return nil, nil, err
 	}
+	conn, err := s.writes.Conn(ctx)
+	if err != nil {
+		endTurn()
+		return nil, nil, err
+	}
+	done = func() {
+		conn.Close()
+		endTurn()
+	}
 	err = untilFree(ctx, func() (err error) {
-		if tx, err = s.writes.BeginTx(ctx, nil); err != nil {
+		if tx, err = beginOn(ctx, conn); err != nil {
 			return err
 		}
 		if _, err = tx.ExecContext(ctx, s.q.lock.text); err != nil {
@@ -228,6 +239,16 @@ func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) 
 		done()
 	}
 	return tx, done, err
+}
+
+// beginOn begins a transaction, or leaves the connection to nobody: drivers may say
+// that the context has ended of a transaction that has begun.
+func beginOn(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
+	tx, err := conn.BeginTx(ctx, nil)
+	if err != nil && !isBusy(err) {
+		discard(conn)
+	}
+	return tx, err
 }
 
 // takeTurn takes the turn for a transaction of the program. done ends it.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,15 +43,13 @@ func TestDay(t *testing.T) {
 type failing struct {
 	pawl.Storage
 	fails func(n int) error
-	n     int
+	n     atomic.Int64
 }
 
 func (f *failing) Enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	if err := f.fails(f.n); err != nil {
-		f.n++
+	if err := f.fails(int(f.n.Add(1) - 1)); err != nil {
 		return nil, err
 	}
-	f.n++
 	return f.Storage.Enqueue(ctx, reqs)
 }
 

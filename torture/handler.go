@@ -64,7 +64,7 @@ func (h *handler) run(ctx context.Context, j *pawl.Job) error {
 	case load.Slow:
 		return sleep(ctx, h.lease*13/10)
 	case load.Keyed:
-		return sleep(ctx, 5*time.Millisecond)
+		return sleep(ctx, 50*time.Millisecond) // for others to ask for its key
 	case load.TxAck:
 		return h.ack(ctx, j, false)
 	case load.TxRolled:

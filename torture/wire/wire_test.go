@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -217,9 +218,9 @@ func TestCuts(t *testing.T) {
 }
 
 func testCut(t *testing.T, c *client, write func(context.Context, int) error, cut Cut, n int) {
-	commits := 0
+	var commits atomic.Int64
 	c.proxy.Decide(func() Cut {
-		commits++
+		commits.Add(1)
 		return cut
 	})
 	err := write(t.Context(), n)
@@ -227,8 +228,8 @@ func testCut(t *testing.T, c *client, write func(context.Context, int) error, cu
 	if (err == nil) != (cut == 0) {
 		t.Errorf("the client got the error %v", err)
 	}
-	if commits != 1 {
-		t.Errorf("the proxy saw %d commits, want 1", commits)
+	if n := commits.Load(); n != 1 {
+		t.Errorf("the proxy saw %d commits, want 1", n)
 	}
 	has, err := c.has(t.Context(), n)
 	if err != nil {

@@ -24,7 +24,7 @@ func targets() []target {
 		{"postgres", "held-snapshot-kept", all, "", 0.6}, {"postgres", "held-snapshot-end", all, "river", 12},
 		{"postgres", "latency-p50", all, "", 3}, {"postgres", "latency-p99", all, "", 15},
 		{"postgres", "latency-held-p99", Params{Hold: "20ms"}, "", 150}, {"postgres", "latency-held-p99", Params{Hold: "200ms"}, "", 150},
-		{"postgres", "latency-held-p99", Params{Hold: "10s"}, "", 250}, {"postgres", "latency-poll-only-p99", all, "", 1100},
+		{"postgres", "latency-held-p99", Params{Hold: "10s"}, "", 250}, {"postgres", "latency-p99", Params{Poll: true}, "", 1100},
 		{"postgres", "cancel-p99", all, "", 1000}, {"postgres", "claim-growth", all, "", 1.5}, {"postgres", "enqueue-purge-growth", all, "", 3},
 
 		{"sqlite", "enqueue-16", all, "goqite", 6}, {"sqlite", "enqueue-16", all, "backlite", 6}, {"sqlite", "enqueue-16", all, "river", 6},
@@ -63,7 +63,7 @@ func (t target) least(r *Result) bool { return t.peer == "" && r.less }
 
 func (t target) about(p Params) bool {
 	return (p.Payload == 0 || p.Payload == defaultPayload) && (t.p.Slots == 0 || t.p.Slots == p.Slots) && (t.p.Batch == 0 || t.p.Batch == p.Batch) &&
-		(t.p.Retention == "" || t.p.Retention == p.Retention)
+		(t.p.Retention == "" || t.p.Retention == p.Retention) && (t.p.Hold == "" || t.p.Hold == p.Hold) && t.p.Poll == p.Poll
 }
 
 // met reports whether a figure reaches the target.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawlq/pawl"
@@ -41,6 +42,58 @@ func TestServerKilled(t *testing.T) {
 	cancel()
 	wg.Wait()
 	l.finish(pool)
+}
+
+// TestConnectionsOfBefore: the server was away while nobody looked. Reads and InTx
+// do not notice, and only one of the other calls fails, however many connections
+// of before there are.
+func TestConnectionsOfBefore(t *testing.T) {
+	server := testserver.NewPostgres(t, nil)
+	for _, c := range []struct {
+		name string
+		call func(s *postgres.Store) error
+		most int // calls that fail
+	}{
+		{"read", func(s *postgres.Store) error { _, err := s.Count(t.Context(), "default"); return err }, 0},
+		{"InTx", func(s *postgres.Store) error {
+			return s.InTx(t.Context(), func(pgx.Tx, pawl.Writer) error { return nil })
+		}, 0},
+		{"write", func(s *postgres.Store) error { _, err := s.Claim(t.Context(), spec(1)); return err }, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			config := openPool(t, server, 30).Config() // more than a call has tries
+			config.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+			pool := openWith(t, config)
+			s := open(t, pool, &postgres.Options{PollOnly: true})
+			fillPool(t, pool)
+			server.Kill()
+			if err := server.Start(); err != nil {
+				t.Fatal(err)
+			}
+			failed := 0
+			for range 2 * config.MaxConns {
+				if err := c.call(s); err != nil {
+					t.Log(err)
+					failed++
+				}
+			}
+			if failed > c.most {
+				t.Errorf("%d calls failed, want no more than %d", failed, c.most)
+			}
+		})
+	}
+}
+
+// fillPool makes all connections that a pool may have, and leaves them idle.
+func fillPool(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for range pool.Config().MaxConns {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Release()
+	}
 }
 
 // load enqueues and works through errors.
@@ -168,7 +221,6 @@ func (l *load) count() pawl.QueueStats {
 func (l *load) finish(pool *pgxpool.Pool) {
 	l.t.Helper()
 	ctx := context.Background()
-	pool.Reset() // it may have kept connections to a server that was killed
 	for {
 		// A claim may have been made whose reply was lost in a crash.
 		for _, sql := range []string{

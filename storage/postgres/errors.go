@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -30,6 +32,8 @@ const (
 	codeNoSchema      = "3F000"
 	codeNoTable       = "42P01"
 	codeIdleSession   = "57P05" // ended while it was idle: the statement came too late
+	codeShutdown      = "57P01" // by an administrator's hand
+	codeCrash         = "57P02" // of another process of the server
 )
 
 // code is the SQLSTATE of err, "" if it has none. It knows the errors of other
@@ -56,6 +60,17 @@ func isOver(err error) bool {
 func isBusy(err error) bool {
 	var busy *pawl.BusyError
 	return errors.As(err, &busy)
+}
+
+// isCut reports whether the server has ended a connection. Those that wait in the
+// pool have most likely ended too.
+func isCut(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false // the driver did it
+	}
+	var op *net.OpError
+	c := code(err)
+	return c == codeShutdown || c == codeCrash || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Limits of retries on the Store's own connections. Deadlocks and serialization

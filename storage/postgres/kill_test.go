@@ -306,7 +306,6 @@ func (k *killing) awaitRuns(n int64) {
 // awaitEnd waits until all jobs have ended.
 func (k *killing) awaitEnd() {
 	k.Helper()
-	k.pool.Reset() // it may keep connections of before
 	awaitEmpty(k.T, k.q)
 }
 

@@ -275,8 +275,8 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 		if isBusy(err) {
 			return result, err
 		}
-		if code(err) == codeReadOnly {
-			s.pool.Reset() // new connections may find the server that takes writes now
+		if code(err) == codeReadOnly || isCut(err) {
+			s.pool.Reset() // new connections find the server that is there now
 		}
 		return none, explain(what, err)
 	}

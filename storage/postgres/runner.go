@@ -229,10 +229,19 @@ func (s *Store) pipelined(ctx context.Context, build func(p *pipeline)) error {
 	})
 }
 
-// read runs one statement that only reads. What can make it run again comes
-// before the first row.
+// read runs one statement that only reads, and again if the server has ended the
+// connection before the first row.
 func (s *Store) read(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
-	return s.pipelined(ctx, func(p *pipeline) { p.each(f, sql, args...) })
+	for again := true; ; again = false {
+		begun := false
+		err := s.pipelined(ctx, func(p *pipeline) {
+			p.each(func(row scanner) error { begun = true; return f(row) }, sql, args...)
+		})
+		if !again || begun || !isCut(err) {
+			return err
+		}
+		s.pool.Reset() // else the next one may be as old
+	}
 }
 
 func texts(ids []pawl.ID) []string {

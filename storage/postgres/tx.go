@@ -276,6 +276,10 @@ func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error
 		return err
 	}
 	tx, err := s.pool.Begin(ctx)
+	if isCut(err) { // before anything was done
+		s.pool.Reset()
+		tx, err = s.pool.Begin(ctx)
+	}
 	if err != nil {
 		return explain("begin", err)
 	}

@@ -1,15 +1,23 @@
 package postgres_test
 
 import (
+	"context"
+	"flag"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
 	"github.com/pawlq/pawl/storage/postgres"
+	"github.com/pawlq/pawl/worker"
 )
+
+var hold = flag.Duration("hold", time.Minute, "the longest that TestLateStarts keeps transactions open")
 
 // taken counts how often each job was claimed.
 type taken struct {
@@ -182,5 +190,131 @@ func TestLateCommitIsFirst(t *testing.T) {
 	}
 	if got := claim(t, s, 1)[0].ID; got != late {
 		t.Errorf("claimed %v, want the job that was committed late, %v", got, late)
+	}
+}
+
+// Bounds of TestLateStarts: those of an idle worker, with wake-ups for the median,
+// since the machine may have other work, and with polling for all.
+const (
+	wakeBound = 100 * time.Millisecond
+	latePoll  = time.Second
+)
+
+// TestLateStarts: what transactions enqueue that stay open while the queue is busy
+// starts soon after their commit, however long that takes.
+func TestLateStarts(t *testing.T) {
+	t.Parallel() // it mostly waits
+	s := fresh(t, postgres.Options{})
+	l := &lateStarts{T: t, q: pawl.New(s, nil), holders: beside(t, s, postgres.Options{}), started: map[pawl.ID]chan time.Time{}}
+	runPool(t, l.q, l.run, &worker.Options{Concurrency: 8, Poll: latePoll})
+	busy, idle := context.WithCancel(t.Context())
+	var load, holds sync.WaitGroup
+	load.Go(func() { l.keepBusy(busy) })
+	for _, d := range []time.Duration{200 * time.Millisecond, 10 * time.Second, time.Minute} {
+		if d <= *hold {
+			holds.Go(func() { l.held(d) })
+		}
+	}
+	holds.Wait()
+	idle()
+	load.Wait()
+}
+
+type lateStarts struct {
+	*testing.T
+	q       *pawl.Queue
+	holders *postgres.Store // on connections of their own
+
+	mu      sync.Mutex
+	started map[pawl.ID]chan time.Time // of those that are late
+}
+
+func (l *lateStarts) run(_ context.Context, j *pawl.Job) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.started[j.ID]; c != nil {
+		c <- time.Now()
+	}
+	return nil
+}
+
+// keepBusy enqueues some hundred jobs a second.
+func (l *lateStarts) keepBusy(ctx context.Context) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		reqs := make([]*pawl.Request, 20)
+		for i := range reqs {
+			reqs[i] = &pawl.Request{Kind: "k"}
+		}
+		if _, err := l.q.EnqueueMany(l.Context(), reqs); err != nil {
+			l.Error(err)
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// held opens transactions, and some time later commits one after the other.
+func (l *lateStarts) held(d time.Duration) {
+	open := make([]lateTx, 3)
+	for i := range open {
+		open[i] = l.begin()
+	}
+	<-time.After(d) // which is what is tested
+	var waits []time.Duration
+	for _, x := range open {
+		waits = append(waits, l.commit(x))
+	}
+	slices.Sort(waits)
+	l.Logf("open for %v: started %v after the commits", d, waits)
+	if waits[len(waits)/2] > wakeBound || waits[len(waits)-1] > latePoll+wakeBound {
+		l.Errorf("open for %v: started only %v after the commits", d, waits)
+	}
+}
+
+type lateTx struct {
+	pgx.Tx
+	started chan time.Time
+}
+
+func (l *lateStarts) begin() lateTx {
+	tx, err := l.holders.Pool().Begin(l.Context())
+	if err != nil {
+		l.Error(err)
+		return lateTx{}
+	}
+	x := lateTx{tx, make(chan time.Time, 1)}
+	r, err := l.q.WithTx(l.holders.Tx(tx)).Enqueue(l.Context(), &pawl.Request{Kind: "k"})
+	if err != nil {
+		l.Error(err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.started[r.ID] = x.started
+	return x
+}
+
+// commit returns how long it took until the job started.
+func (l *lateStarts) commit(x lateTx) time.Duration {
+	if x.Tx == nil {
+		return 0 // the test has failed
+	}
+	if len(x.started) > 0 {
+		l.Error("a job started before its commit")
+	}
+	begun := time.Now()
+	if err := x.Commit(l.Context()); err != nil {
+		l.Error(err)
+	}
+	select {
+	case at := <-x.started:
+		return at.Sub(begun)
+	case <-time.After(time.Minute):
+		l.Error("a job did not start")
+		return time.Minute
 	}
 }

@@ -142,7 +142,7 @@ func (r *run) intended(name string) (n int) {
 
 func (r *run) config(role string, i int) *config {
 	c := &config{Role: role, Storage: r.o.storage, DSN: r.place.dsn, Dir: r.dir, Seed: r.o.seed + uint64(i)<<32,
-		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots}
+		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots, Callers: r.o.callers, Batch: r.o.batch}
 	c.Quota = (r.o.jobs + r.o.producers - 1) / r.o.producers
 	c.Rate = float64(c.Quota) / max(r.o.duration.Seconds()*0.95, 0.1)
 	if r.o.faults && r.o.storage != "memory" {

@@ -63,6 +63,7 @@ type options struct {
 	seed               uint64
 	workers, producers int
 	slots              int
+	callers, batch     int
 	lease, sweep       time.Duration
 	faults             bool
 	every, cutEvery    time.Duration
@@ -82,6 +83,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.workers, "workers", 4, "worker processes")
 	f.IntVar(&o.producers, "producers", 2, "producer processes")
 	f.IntVar(&o.slots, "slots", 10, "jobs that a worker runs at the same time")
+	f.IntVar(&o.callers, "callers", 8, "enqueues at the same time in a producer")
+	f.IntVar(&o.batch, "batch", 40, "most jobs of one enqueue")
 	f.DurationVar(&o.lease, "lease", 2*time.Second, "of claims")
 	f.DurationVar(&o.sweep, "sweep", 500*time.Millisecond, "how often workers sweep")
 	f.BoolVar(&o.faults, "faults", true, "make faults; without, all numbers must be exact")
@@ -100,14 +103,14 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if o.seed == 0 {
 		o.seed = rand.Uint64N(1_000_000) + 1
 	}
-	if o.jobs < 1 || o.workers < 1 || o.producers < 1 {
-		return nil, errors.New("-jobs, -workers and -producers must be positive")
+	if min(o.jobs, o.workers, o.producers, o.slots, o.callers) < 1 || o.batch < 2 {
+		return nil, errors.New("-jobs, -workers, -producers, -slots and -callers must be positive, -batch at least 2")
 	}
 	return o, nil
 }
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {
-	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v",
-		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.lease, o.sweep, o.every, o.cutEvery, o.faults)
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults)
 }

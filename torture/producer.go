@@ -27,11 +27,6 @@ type producer struct {
 	pace *pacer
 }
 
-const (
-	producing  = 8  // calls at a time in each producer
-	batchLimit = 40 // jobs in a call
-)
-
 // produce enqueues jobs until there are as many as there should be, or ctx ends.
 func produce(ctx context.Context, c *config, s *store, log *history.Writer) error {
 	p := &producer{c: c, q: pawl.New(s.Storage, queueOptions(c)), s: s, log: log, pace: newPacer(c.Rate),
@@ -39,7 +34,7 @@ func produce(ctx context.Context, c *config, s *store, log *history.Writer) erro
 	p.left.Store(int64(c.Quota))
 	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: time.Now().UnixMicro()})
 	var wg sync.WaitGroup
-	for i := range producing {
+	for i := range c.Callers {
 		rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<8+uint64(i)))
 		wg.Go(func() {
 			for ctx.Err() == nil && p.left.Load() > 0 {
@@ -56,7 +51,7 @@ func (p *producer) step(ctx context.Context, rnd *rand.Rand) {
 	way, n := p.mix.Way(rnd), 1
 	switch way {
 	case load.Batch:
-		n = 2 + rnd.IntN(batchLimit-1)
+		n = 2 + rnd.IntN(p.c.Batch-1)
 	case load.InTx, load.RollBack:
 		n = 1 + rnd.IntN(3)
 	}

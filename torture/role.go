@@ -22,9 +22,11 @@ type config struct {
 	Seed    uint64
 
 	// Of producers.
-	Quota  int     // jobs
-	Rate   float64 // of them in a second
-	Deadly int     // in a million
+	Quota   int     // jobs
+	Rate    float64 // of them in a second
+	Deadly  int     // in a million
+	Callers int     // at a time
+	Batch   int     // most jobs of a call
 
 	// Of workers.
 	Lease, Sweep time.Duration

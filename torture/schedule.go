@@ -31,7 +31,7 @@ var faultNames = [numFaultKinds]string{"", "worker kills", "producer kills", "wo
 func (k faultKind) String() string { return faultNames[k] }
 
 // shares of the kinds in a schedule.
-var faultShares = [numFaultKinds]int{killWorker: 30, killProducer: 5, pauseWorker: 5, stopWorker: 5, killServer: 3, haltServer: 1,
+var faultShares = [numFaultKinds]int{killWorker: 30, killProducer: 5, pauseWorker: 5, stopWorker: 5, killServer: 6, haltServer: 1,
 	endBackends: 12, cutAll: 6, holdAll: 1, slowAll: 2, flushScripts: 4}
 
 // A fault is one entry of a schedule.

@@ -40,7 +40,7 @@ func (m Mix) Class(r *rand.Rand) Class {
 			return s.class
 		}
 	}
-	if m.Tx && rest%8 == 0 {
+	if m.Tx && rest%16 == 0 {
 		return TxAck + Class(r.IntN(4)/3)
 	}
 	return Plain

@@ -7,7 +7,7 @@ import "strings"
 //
 // In all of them $1 is the test clock, or NULL for the server's time.
 type statements struct {
-	pin, pinCommitted, lock string
+	pin, pinCommitted, pinned, unpin, lock string
 
 	notify, notifyAlone, beginEvents, addEvents, dropEvents, lastEvent, eventsAfter, xid, ended string
 
@@ -50,6 +50,11 @@ func newStatements(o *Options) *statements {
 			set_config('jit', 'off', true)`
 	q := &statements{
 		pin: pin,
+		// What a caller's transaction had, and has again.
+		pinned: `SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('enable_bitmapscan'),
+			current_setting('enable_sort'), current_setting('jit')`,
+		unpin: `SELECT set_config('enable_seqscan', $1::text, true), set_config('plan_cache_mode', $2::text, true),
+			set_config('enable_bitmapscan', $3::text, true), set_config('enable_sort', $4::text, true), set_config('jit', $5::text, true)`,
 		// Fails with codeNoSetting where the default is another level: each
 		// statement must see what was committed before it.
 		pinCommitted: pin + `, CASE current_setting('transaction_isolation') WHEN 'read committed' THEN ''

@@ -95,7 +95,7 @@ func (e *enqueue) inTx() error {
 	if err := e.run.exec(e.ctx, "SAVEPOINT "+savepoint); err != nil {
 		return err
 	}
-	err := e.all()
+	err := e.pinned(e.all)
 	if errors.Is(err, pawl.ErrFull) {
 		if undo := e.run.exec(e.ctx, "ROLLBACK TO SAVEPOINT "+savepoint); undo != nil {
 			return undo
@@ -106,6 +106,24 @@ func (e *enqueue) inTx() error {
 		return err
 	}
 	return e.run.exec(e.ctx, "RELEASE SAVEPOINT "+savepoint)
+}
+
+// pinned runs f with the settings for plans that the Store makes in its own
+// transactions: what counts and drops jobs would else read all of a long queue.
+// If f fails, they end with the savepoint, or the transaction.
+func (e *enqueue) pinned(f func() error) error {
+	q, had := e.s.q, make([]string, 5)
+	err := e.run.each(e.ctx, func(row scanner) error { return row.Scan(&had[0], &had[1], &had[2], &had[3], &had[4]) }, q.pinned)
+	if err != nil {
+		return err
+	}
+	if err := e.run.exec(e.ctx, q.pin); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	return e.run.exec(e.ctx, q.unpin, had[0], had[1], had[2], had[3], had[4])
 }
 
 // limited reports whether a queue can be too full for a request.

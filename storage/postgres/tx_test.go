@@ -377,3 +377,34 @@ func TestPollOnly(t *testing.T) {
 		})
 	}
 }
+
+// TestLimitInTxKeepsSettings: the transaction of a caller plans as it did after an
+// enqueue with a limit, also one that was refused.
+func TestLimitInTxKeepsSettings(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	const of = `SELECT string_agg(name || ' ' || setting, ', ' ORDER BY name) FROM pg_settings
+		WHERE name ~ '^enable_' OR name LIKE 'jit%' OR name = 'plan_cache_mode'`
+	settings := func() (all string) {
+		t.Helper()
+		if err := tx.QueryRow(t.Context(), of).Scan(&all); err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	if _, err := tx.Exec(t.Context(), "SET LOCAL enable_sort = off"); err != nil {
+		t.Fatal(err)
+	}
+	want := settings()
+	enqueue(t, s.Tx(tx), pawl.Request{MaxDepth: 1})
+	if got := settings(); got != want {
+		t.Errorf("the settings are %s, want %s", got, want)
+	}
+	full := request(pawl.Request{MaxDepth: 1, WhenFull: pawl.Reject})
+	if _, err := s.Tx(tx).Enqueue(t.Context(), []*pawl.Request{full}); !errors.Is(err, pawl.ErrFull) {
+		t.Fatalf("error %v, want ErrFull", err)
+	}
+	if got := settings(); got != want {
+		t.Errorf("after a refusal the settings are %s, want %s", got, want)
+	}
+}

@@ -373,7 +373,7 @@ func Permanent(err error) error {
 }
 
 // Snooze returns an error that makes the job run again after d without
-// spending an attempt.
+// spending an attempt. It may be wrapped, to say why.
 func Snooze(d time.Duration) error { return &snoozeError{max(d, 0)} }
 
 // RetryAfter wraps err so that the next attempt comes after d instead of after

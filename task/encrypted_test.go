@@ -3,6 +3,7 @@ package task_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -184,9 +185,24 @@ func TestMissingKeyWaits(t *testing.T) {
 		if want == pawl.Ack {
 			break
 		}
+		checkLacking(t, ran[0].Err, `encrypted with key "after", which the Keyring lacks`)
 		if err := q.RunNow(t.Context(), receipt.Queue, receipt.ID); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// checkLacking looks for what tells the reader of a log what is wrong with a job
+// that is handed back.
+func checkLacking(t *testing.T, err error, want string) {
+	t.Helper()
+	var (
+		decode  *task.DecodeError
+		lacking interface{ Lacking() string } // what a pool looks for
+	)
+	if !errors.As(err, &decode) || !errors.As(err, &lacking) || lacking.Lacking() != want || err.Error() != decode.Error() ||
+		!strings.HasSuffix(err.Error(), want) {
+		t.Errorf("got %v, want a DecodeError: %s", err, want)
 	}
 }
 

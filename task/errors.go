@@ -38,7 +38,9 @@ func (e *EncodeError) Unwrap() error { return e.Err }
 //
 // A job that only lacks a newer program, for its version ([Versioned]) or its key
 // ([Encrypted]), is handed back instead with a growing delay, of at most a minute,
-// and spends no attempt. It shows in the job's Counts.Snoozes.
+// and spends no attempt. It shows in the job's Counts.Snoozes; what is lacking, in
+// the log of the pool, once for each kind, and in its events. What middleware sees
+// is both a [pawl.Snooze] and a DecodeError.
 type DecodeError struct {
 	Kind string // of the job
 	Part string // "payload" or "result"
@@ -58,6 +60,10 @@ func (e *DecodeError) Unwrap() error { return e.Err }
 type newerError struct{ text string }
 
 func (e *newerError) Error() string { return e.text }
+
+// Lacking tells a pool, which knows no errors of this package, that the job was
+// handed back for what this program lacks.
+func (e *newerError) Lacking() string { return e.text }
 
 // A panicError is what a codec's panic becomes. Its text may quote the value.
 type panicError struct {

@@ -103,10 +103,18 @@ func RegisterResult[A Args, R any](m *Mux, f func(ctx context.Context, job *Job[
 // a newer program is handed back, as a job of an unknown kind would be.
 func undecodable(j *pawl.Job, err error) error {
 	if newer := (*newerError)(nil); errors.As(err, &newer) {
-		return pawl.Snooze(pawl.SkipDelay(j.Counts.Snoozes))
+		return &laterError{err, pawl.Snooze(pawl.SkipDelay(j.Counts.Snoozes))}
 	}
 	return pawl.Permanent(err)
 }
+
+// A laterError is a Snooze with a cause, and has the text of the cause.
+type laterError struct {
+	error
+	snooze error
+}
+
+func (e *laterError) Unwrap() []error { return []error{e.error, e.snooze} }
 
 // kindOf returns the Kind of A, or panics.
 func kindOf[A Args](run Handler, o []*Options[A]) pawl.Kind {

@@ -30,6 +30,7 @@ const (
 // logged and given to OnError and OnBury. [Keyring.OpenError] decrypts them, if
 // they are from this very job. The errors wrapped in them are found by errors.Is
 // and errors.As as before. Use it before middleware that makes errors of its own.
+// A [DecodeError] and a [pawl.Snooze], as they are, quote nothing and stay plain.
 //
 // Texts that the pool makes, of timeouts and lost leases, stay as they are; they
 // hold nothing of the job's data. Of a text the first 1,250 bytes are kept. What a
@@ -53,13 +54,28 @@ func (k *Keyring) SealErrors(next Handler) Handler {
 //
 //	err = tx.Bury(ctx, job.Job, keys.SealError(job.ID, err))
 //
-// SealError of nil is nil, and of what is sealed already that itself.
+// SealError of nil is nil, and of what is sealed already, or can be plain, that
+// itself.
 func (k *Keyring) SealError(id pawl.ID, err error) error {
-	var sealed *sealedErr
-	if err == nil || errors.As(err, &sealed) && sealed.text == err.Error() {
+	if err == nil || mayBePlain(err) {
 		return err
 	}
 	return k.sealText(id, err.Error(), err)
+}
+
+// mayBePlain reports whether the text of err is sealed, or was made by pawl of
+// what is no secret. One that has words around it is neither.
+func mayBePlain(err error) bool {
+	var (
+		sealed *sealedErr
+		decode *DecodeError
+		plain  = err.Error()
+	)
+	if errors.As(err, &sealed) && sealed.text == plain || errors.As(err, &decode) && decode.Error() == plain {
+		return true
+	}
+	o := pawl.OutcomeOf(&pawl.Job{}, err, pawl.Constant(0))
+	return o.Verb == pawl.SnoozeFor && pawl.Snooze(o.Delay).Error() == plain
 }
 
 func (k *Keyring) sealText(id pawl.ID, s string, cause error) error {

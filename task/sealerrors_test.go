@@ -169,6 +169,16 @@ func TestSealErrorByHand(t *testing.T) {
 	if err := keys.SealError(id, fmt.Errorf("%w of 4111", once)); strings.Contains(err.Error(), "4111") {
 		t.Errorf("words around a sealed text are plain: %v", err)
 	}
+	_, decode := task.Decode[welcome](&pawl.Job{Payload: []byte("4111")})
+	for _, plain := range []error{decode, pawl.Permanent(decode), pawl.Snooze(time.Second), pawl.Snooze(0)} {
+		if got := keys.SealError(id, plain); got != plain {
+			t.Errorf("%v became %v", plain, got)
+		}
+		around := keys.SealError(id, fmt.Errorf("card 4111: %w", plain))
+		if strings.Contains(around.Error(), "4111") || !errors.Is(around, plain) {
+			t.Errorf("words around what is plain became %v", around)
+		}
+	}
 	if err := new(task.Keyring).SealError(id, errCard); strings.Contains(err.Error(), "4111") || !errors.Is(err, errCard) {
 		t.Errorf("without keys: %v", err)
 	}

@@ -216,6 +216,7 @@ func TestNewerVersionWaits(t *testing.T) {
 		if err != nil || len(ran) != 1 || ran[0].Verb != pawl.SnoozeFor {
 			t.Fatalf("ran %+v, %v", ran, err)
 		}
+		checkLacking(t, ran[0].Err, "it is of version 3, and this program knows 2")
 		if err := q.RunNow(t.Context(), receipt.Queue, receipt.ID); err != nil {
 			t.Fatal(err)
 		}

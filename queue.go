@@ -120,10 +120,17 @@ type Options struct {
 	// doubling up to 1 h).
 	Backoff Backoff
 
-	// BuriedRetention and MaxBuried bound the dead-letter queues, see
-	// [SweepSpec]. 0 means no bound.
+	// BuriedRetention bounds how long buried jobs stay in the dead-letter queues,
+	// see [SweepSpec]. 0 means no bound.
 	BuriedRetention time.Duration
-	MaxBuried       int
+
+	// MaxCompleted, MaxBuried and MaxCanceled bound the records of each state in
+	// each queue, in jobs; the ones that ended first go, also before their
+	// Retention is over, and their results and IDs with them: to enqueue such an
+	// ID again makes a new job. The next sweep sees to it, so between two there may
+	// be more. 0 means no bound. All processes should have the same: the lowest
+	// one counts. See [SweepSpec] for what a bound costs.
+	MaxCompleted, MaxBuried, MaxCanceled int
 
 	// Poll is how often a waiting Claim or Wait looks by itself, for what no
 	// event told. 0 means 1 s.
@@ -193,6 +200,8 @@ func (o *Options) withDefaults() Options {
 	}
 	d.WorkerID = text.Clean(d.WorkerID, MaxKeyLen)
 	d.MaxPayload, d.Poll, d.MaxWaiters = max(d.MaxPayload, 0), max(d.Poll, 0), max(d.MaxWaiters, 0)
+	d.BuriedRetention = max(d.BuriedRetention, 0)
+	d.MaxCompleted, d.MaxBuried, d.MaxCanceled = max(d.MaxCompleted, 0), max(d.MaxBuried, 0), max(d.MaxCanceled, 0)
 	setDefault(&d.MaxPayload, 1<<20)
 	setDefault(&d.WhenFull, Reject)
 	setDefault(&d.MaxWaiters, 10_000)
@@ -776,7 +785,9 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 	swept, err := q.storage.Sweep(ctx, SweepSpec{
 		Limit:           MaxStep,
 		BuriedRetention: q.opts.BuriedRetention,
+		MaxCompleted:    q.opts.MaxCompleted,
 		MaxBuried:       q.opts.MaxBuried,
+		MaxCanceled:     q.opts.MaxCanceled,
 	})
 	if swept.Expired > 0 {
 		q.announceRooms()

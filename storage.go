@@ -86,7 +86,8 @@ type Storage interface {
 	// Sweep does what is due only because time passed, at most spec.Limit jobs
 	// of each sort: promotes scheduled jobs, rescues jobs whose lease expired,
 	// ends waiting jobs whose StartBefore has come, purges records whose
-	// retention is over. It needs no leader: any number of processes may sweep.
+	// retention is over or that are too many. It needs no leader: any number of
+	// processes may sweep.
 	// With an error it returns what it is known to have done before.
 	//
 	// A rescue ends the fence, gives the attempt back, adds 1 to Rescued and
@@ -301,11 +302,20 @@ type Renewal struct {
 // SweepSpec bounds a Sweep.
 type SweepSpec struct {
 	Limit int // 1 to MaxStep
-	// BuriedRetention deletes buried jobs that long after FinishedAt, and
-	// MaxBuried the oldest ones of each queue beyond that number; 0 means
+	// BuriedRetention deletes buried jobs that long after FinishedAt; 0 means
 	// never. A unique window keeps a record in any case.
 	BuriedRetention time.Duration
-	MaxBuried       int
+	// MaxCompleted, MaxBuried and MaxCanceled are how many records of each state
+	// each queue keeps; 0 means all. Of those whose retention is not over, the ones
+	// with the oldest FinishedAt beyond that number are deleted, the oldest first,
+	// and however many sweep at once, not one more. Those that a unique window
+	// keeps count, and stay.
+	//
+	// To find what is beyond a number means to read as many entries of an index, so
+	// an engine may do it for some queues in each Sweep, and less often the greater
+	// the number. Beyond 10,000 it may go on for a while with what it has found,
+	// although jobs that ended later were kicked or deleted since.
+	MaxCompleted, MaxBuried, MaxCanceled int
 }
 
 // Swept says what a Sweep did.

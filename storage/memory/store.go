@@ -38,7 +38,7 @@ type Store struct {
 	spare     *queue       // the last one forgotten
 
 	timers   [numTimers]tree[slot] // records by when time alone changes them
-	round    round                 // how far Sweep has walked over buried jobs
+	round    round                 // how far Sweep has walked over what is too much
 	undo     *undo                 // of the Enqueue at work, if it may fail
 	watchers []*watcher
 }

@@ -139,7 +139,7 @@ func check(t testing.TB, s *Store) {
 func TestRandom(t *testing.T) {
 	s, clock := newStore(t)
 	rnd := rand.New(rand.NewPCG(1, 2))
-	var ids []pawl.ID
+	ids := []pawl.ID{{}} // one that is not there
 	for step := range 4000 {
 		if step%50 == 0 {
 			check(t, s)
@@ -170,7 +170,8 @@ func TestRandom(t *testing.T) {
 				Edit:  pawl.EditFields{Priority: &priority},
 			})
 		case 5:
-			sp := pawl.SweepSpec{Limit: 1 + rnd.IntN(5), BuriedRetention: time.Minute, MaxBuried: rnd.IntN(4)}
+			sp := pawl.SweepSpec{Limit: 1 + rnd.IntN(5), BuriedRetention: time.Minute, MaxBuried: rnd.IntN(4),
+				MaxCompleted: rnd.IntN(4), MaxCanceled: rnd.IntN(4)}
 			sweep(t, s, sp)
 			paused := rnd.IntN(4) == 0
 			if err := s.Configure(ctx, "a", pawl.QueueSettings{Paused: &paused}); err != nil {

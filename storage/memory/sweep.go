@@ -23,8 +23,8 @@ func (s *Store) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	swept.Purged = s.purge(now, spec.Limit)
 
 	var next earliest
-	if spec.BuriedRetention > 0 || spec.MaxBuried > 0 {
-		s.purgeBuried(&swept, &spec, &next, now)
+	if bounds := boundsOf(&spec); len(bounds) > 0 {
+		s.purgeExcess(&swept, spec.Limit, bounds, &next, now)
 	}
 	for i := range s.timers {
 		next.first(&s.timers[i])

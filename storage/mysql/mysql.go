@@ -65,6 +65,7 @@ import (
 	"sync/atomic"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/excess"
 )
 
 // Store is a [pawl.Storage] on tables of one database. It also implements
@@ -74,6 +75,7 @@ type Store struct {
 	db    *sql.DB
 	watch watchers
 	group groups
+	round excess.Round[place]
 
 	mariaDB   bool // the server is no MySQL
 	window    window

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/excess"
 )
 
 // explaining has each statement explained before it is run.
@@ -200,13 +201,23 @@ func planSettle(t *testing.T, b *batch, jobs []*pawl.Job) {
 
 func planRest(t *testing.T, b *batch, jobs []*pawl.Job) {
 	t.Helper()
-	spec := pawl.SweepSpec{Limit: 20, MaxBuried: 10, BuriedRetention: time.Hour}
+	spec := pawl.SweepSpec{Limit: 20, BuriedRetention: time.Hour}
 	var sw pawl.Swept
 	for _, step := range []func(*batch, pawl.SweepSpec, *pawl.Swept) (bool, error){
 		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepOver, (*batch).sweepBuried, (*batch).sweepFences,
 	} {
 		if _, err := step(b, spec, &sw); err != nil {
 			t.Fatal(err)
+		}
+	}
+	bounds := []excess.Bound{{State: pawl.Completed, Most: 10}, {State: pawl.Buried, Most: 10}, {State: pawl.Canceled, Most: 10}}
+	queue, cuts, _, err := b.lookForExcess("", bounds)
+	if err != nil || queue != "a" || len(cuts) == 0 {
+		t.Fatalf("%d states of queue %q have too many jobs, error %v", len(cuts), queue, err)
+	}
+	for _, c := range cuts {
+		if n, err := b.purgeExcess(c, 5); n != 5 || err != nil {
+			t.Fatalf("purged %d, error %v", n, err)
 		}
 	}
 	if _, err := b.nextOfAll(spec); err != nil {

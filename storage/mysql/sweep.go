@@ -35,6 +35,9 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, 
 		sw.Rescued, sw.Buried = append(sw.Rescued, done.Rescued...), append(sw.Buried, done.Buried...)
 		sw.More = sw.More || full
 	}
+	if err := s.sweepExcess(ctx, spec, &sw); err != nil {
+		return sw, err
+	}
 	err = s.alone(ctx, func(b *batch) (err error) {
 		sw.NextDue, err = b.nextOfAll(spec)
 		return err
@@ -130,67 +133,38 @@ func (b *batch) sweepOver(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err e
 		if err != nil {
 			return false, err
 		}
-		if err := b.purge(found, sw); err != nil {
+		sw.Purged += len(found)
+		if err := b.purge(found); err != nil {
 			return false, err
 		}
 	}
 	return sw.Purged == spec.Limit, nil
 }
 
-func (b *batch) purge(found []*record, sw *pawl.Swept) error {
+func (b *batch) purge(found []*record) error {
 	for _, r := range found {
 		r.remove()
 	}
-	sw.Purged += len(found)
 	return b.flush(found)
 }
 
-// sweepBuried removes buried jobs that are too old or too many.
+// sweepBuried removes buried jobs that are too old.
 func (b *batch) sweepBuried(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
-	if spec.BuriedRetention <= 0 && spec.MaxBuried <= 0 {
+	if spec.BuriedRetention <= 0 {
 		return false, nil
 	}
+	last := place{b.now - microseconds(spec.BuriedRetention), math.MaxInt64}
 	for queue := ""; sw.Purged < spec.Limit; {
 		if queue, err = b.nextQueue(queue); queue == "" || err != nil {
 			return false, err
 		}
-		moment, seq, err := b.lastToGo(queue, spec)
+		n, err := b.purgeUpTo(queue, pawl.Buried, last, spec.Limit-sw.Purged)
 		if err != nil {
 			return false, err
 		}
-		if moment == 0 {
-			continue
-		}
-		t := b.locking("SELECT "+recordColumns, "place").add("queue = ").name(queue).add(" AND state = 5 AND urgency = 0")
-		t.add(" AND moment <= ").num(moment).add(" AND (moment < ").num(moment).add(" OR seq <= ").num(seq)
-		t.add(") AND (umode <> 2 OR ukey = '' OR moment + uwindow <= ").num(b.now)
-		found, err := b.lock(b.forUpdate(t.add(") ORDER BY moment, seq LIMIT ").num(int64(spec.Limit - sw.Purged))))
-		if err != nil {
-			return false, err
-		}
-		if err := b.purge(found, sw); err != nil {
-			return false, err
-		}
+		sw.Purged += n
 	}
 	return true, nil
-}
-
-// lastToGo is the place of the last buried job of a queue that is to go; no
-// moment if none is.
-func (b *batch) lastToGo(queue string, spec pawl.SweepSpec) (moment, seq int64, err error) {
-	if spec.MaxBuried > 0 {
-		t := b.sql("SELECT moment, seq FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
-		t.add(" AND state = 5 AND urgency = 0 ORDER BY moment DESC, seq DESC LIMIT 1 OFFSET ").num(int64(spec.MaxBuried))
-		if err := b.each(t, func(row scanner) error { return row.Scan(&moment, &seq) }); err != nil {
-			return 0, 0, err
-		}
-	}
-	if spec.BuriedRetention > 0 {
-		if before := b.now - microseconds(spec.BuriedRetention); before >= moment {
-			moment, seq = before, math.MaxInt64
-		}
-	}
-	return moment, seq, nil
 }
 
 // sweepFences removes rows that have done their work. Those of claims that are

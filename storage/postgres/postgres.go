@@ -81,6 +81,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/excess"
 )
 
 // Where the tables are by default.
@@ -172,6 +173,7 @@ type Store struct {
 	note  notifier
 	track tracker
 	group groups
+	round excess.Round[finalPlace]
 
 	batches batches
 	lanes   lanes

@@ -29,8 +29,8 @@ type statements struct {
 
 	byID, rowsByID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
 
-	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge  string
-	buriedQueues, oldBuried, excessBuried, now, nextOfAll, nextOldestBuried string
+	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge           string
+	buriedQueues, oldBuried, lookForExcess, excess, now, nextOfAll, nextOldestBuried string
 
 	pause, resume, paused, counts, nextQueue string
 
@@ -343,6 +343,7 @@ func (q *statements) sweeps(o *Options) {
 		SELECT ctid FROM public.pawl_job WHERE purge_at IS NOT NULL AND purge_at <= (SELECT now FROM t)
 		ORDER BY purge_at LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
 	q.buried(o)
+	q.excesses(o)
 	// pawl_job_due, pawl_job_lease, pawl_lease_until, pawl_job_expiry, pawl_job_purge
 	q.nextOfAll = named(withNow+`
 	SELECT coalesce(least(
@@ -362,25 +363,19 @@ func (q *statements) sweeps(o *Options) {
 		ORDER BY finished_at, id LIMIT 1) j`, o)
 }
 
-// buried are the statements that bound the dead-letter queue.
+// inWindow is whether a unique window keeps a final job.
+const inWindow = `coalesce(held, false) AND finished_at + coalesce(uwindow, 0) > (SELECT now FROM t)`
+
+// buried are the statements that bound how long buried jobs stay.
 func (q *statements) buried(o *Options) {
 	// pawl_job_final
 	q.buriedQueues = named(queuesOf("state >= 4")+`
-	SELECT q.name, (SELECT count(*) FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = q.name)
-	FROM q WHERE q.name IS NOT NULL`, o)
-	const inWindow = `coalesce(held, false) AND finished_at + coalesce(uwindow, 0) > (SELECT now FROM t)`
+	SELECT q.name FROM q WHERE q.name IS NOT NULL
+		AND (SELECT 1 FROM public.pawl_job j WHERE j.state = 5 AND j.state >= 4 AND j.queue = q.name LIMIT 1) = 1`, o)
 	q.oldBuried = named(withNow+`
 	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
 			AND finished_at <= (SELECT now FROM t) - $3::bigint AND NOT (`+inWindow+`)
-		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
-	// Which are too many is counted from the newest: others may sweep too.
-	q.excessBuried = named(withNow+`, x AS MATERIALIZED (
-		SELECT finished_at, id FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
-		ORDER BY finished_at DESC, id DESC OFFSET $3::bigint LIMIT 1)
-	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
-			AND (finished_at, id) <= (SELECT finished_at, id FROM x) AND NOT (`+inWindow+`)
 		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
 }
 

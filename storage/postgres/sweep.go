@@ -11,7 +11,7 @@ import (
 // locks for the others.
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
 	w := &sweep{s: s, ctx: ctx, spec: spec}
-	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried, w.next} {
+	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried, w.purgeExcess, w.next} {
 		if err := step(); err != nil {
 			s.publish(&w.events)
 			return w.swept, err
@@ -267,53 +267,33 @@ func (w *sweep) deleteBy(sql string, args ...any) (n int, err error) {
 	return n, nil
 }
 
-// purgeBuried deletes buried jobs that are too old or too many.
+// purgeBuried deletes buried jobs that are too old.
 func (w *sweep) purgeBuried() error {
-	if w.spec.BuriedRetention <= 0 && w.spec.MaxBuried <= 0 {
+	if w.spec.BuriedRetention <= 0 {
 		return nil
 	}
-	counts := map[string]int{}
 	err := w.s.read(w.ctx, func(row scanner) error {
 		var queue string
-		var n int
-		err := row.Scan(&queue, &n)
-		if n > 0 {
-			w.buried = append(w.buried, queue)
-			counts[queue] = n
-		}
+		err := row.Scan(&queue)
+		w.buried = append(w.buried, queue)
 		return err
 	}, w.s.q.buriedQueues)
 	if err != nil {
 		return err
 	}
-	left := w.spec.Limit
 	for _, queue := range w.buried {
+		left := w.spec.Limit - w.swept.Purged
 		if left <= 0 {
 			break
 		}
-		n, err := w.purgeQueue(queue, counts[queue], left)
+		n, err := w.deleteBy(w.s.q.oldBuried, w.s.clock(), queue, microseconds(w.spec.BuriedRetention), left)
 		w.swept.Purged += n
 		if err != nil {
 			return err
 		}
-		left -= n
 	}
-	w.full(w.spec.Limit - left)
+	w.full(w.swept.Purged)
 	return nil
-}
-
-func (w *sweep) purgeQueue(queue string, count, limit int) (n int, err error) {
-	if w.spec.BuriedRetention > 0 {
-		n, err = w.deleteBy(w.s.q.oldBuried, w.s.clock(), queue, microseconds(w.spec.BuriedRetention), limit)
-		if err != nil {
-			return n, err
-		}
-	}
-	if w.spec.MaxBuried > 0 && count-n > w.spec.MaxBuried && n < limit {
-		more, err := w.deleteBy(w.s.q.excessBuried, w.s.clock(), queue, w.spec.MaxBuried, limit-n)
-		return n + more, err
-	}
-	return n, nil
 }
 
 // next finds out when something is due again.
@@ -324,7 +304,7 @@ func (w *sweep) next() error {
 		return err
 	}
 	w.swept.NextDue = untilMicros(us)
-	if w.spec.BuriedRetention <= 0 || len(w.buried) == 0 {
+	if len(w.buried) == 0 {
 		return nil
 	}
 	var oldest int64

@@ -38,11 +38,13 @@ const maxPrefixLen = 64
 
 // The suffixes of single keys that Go reads.
 const (
-	bodySuffix   = "b"
-	readySuffix  = "w"
-	laterSuffix  = "d"
-	buriedSuffix = "u"
-	idleSuffix   = "z"
+	bodySuffix     = "b"
+	readySuffix    = "w"
+	laterSuffix    = "d"
+	doneSuffix     = "o"
+	buriedSuffix   = "u"
+	canceledSuffix = "n"
+	idleSuffix     = "z"
 )
 
 var prefixPattern = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/excess"
 )
 
 // queuesPerSweep bounds a step of Sweep, in which the server does nothing else.
@@ -20,8 +21,24 @@ type sweep struct {
 	s     *Store
 	spec  pawl.SweepSpec
 	swept pawl.Swept
-	most  map[tag]int64 // buried jobs that shards keep
-	empty []tag         // that hold nothing
+	most  map[tag]numbers // what shards keep
+	empty []tag           // that hold nothing
+}
+
+// finals are the final states as the script has them, and the indexes that count them.
+var finals = [3]struct {
+	state  pawl.State
+	suffix string
+}{{pawl.Completed, doneSuffix}, {pawl.Buried, buriedSuffix}, {pawl.Canceled, canceledSuffix}}
+
+// numbers are how many jobs of each of these are kept, 0 for all.
+type numbers [len(finals)]int64
+
+func mostOf(spec pawl.SweepSpec) (n numbers) {
+	for i, b := range finals {
+		n[i] = int64(excess.Most(spec, b.state))
+	}
+	return n
 }
 
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
@@ -53,35 +70,49 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	return w.swept, nil
 }
 
-// share divides MaxBuried among the shards of a queue by how many buried jobs each
-// has, so that together they keep that many, and up to one a shard more.
+// share divides each number among the shards of a queue by how many jobs each has,
+// so that together they keep that many, and up to one a shard more.
 func (w *sweep) share(ctx context.Context, tags []tag) error {
-	w.most = make(map[tag]int64)
-	if w.spec.MaxBuried == 0 {
-		return nil
-	}
+	w.most = make(map[tag]numbers)
+	most := mostOf(w.spec)
 	divided := slices.DeleteFunc(slices.Clone(tags), func(t tag) bool { return t.queue() == string(t) })
-	if len(divided) == 0 {
+	if most == (numbers{}) || len(divided) == 0 {
 		return nil
 	}
-	cards := make([]*redis.IntCmd, len(divided))
+	cards := make([][len(finals)]*redis.IntCmd, len(divided))
 	if _, err := w.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, t := range divided {
-			cards[i] = p.ZCard(ctx, w.s.names.key(t, buriedSuffix))
+			for k, b := range finals {
+				cards[i][k] = p.ZCard(ctx, w.s.names.key(t, b.suffix))
+			}
 		}
 		return nil
 	}); err != nil {
 		return err
 	}
-	total := make(map[string]int64)
+	total := make(map[string]numbers)
 	for i, t := range divided {
-		total[t.queue()] += cards[i].Val()
+		all := total[t.queue()]
+		for k := range all {
+			all[k] += cards[i][k].Val()
+		}
+		total[t.queue()] = all
 	}
 	for i, t := range divided {
-		n, all := cards[i].Val(), max(total[t.queue()], 1)
-		w.most[t] = max(1, (int64(w.spec.MaxBuried)*n+all-1)/all)
+		w.most[t] = most.part(cards[i], total[t.queue()])
 	}
 	return nil
+}
+
+// part is what of a number a shard with n of all jobs keeps.
+func (most numbers) part(cards [len(finals)]*redis.IntCmd, all numbers) (part numbers) {
+	for k, m := range most {
+		if m > 0 {
+			n, all := cards[k].Val(), max(all[k], 1)
+			part[k] = max(1, (m*n+all-1)/all)
+		}
+	}
+	return part
 }
 
 func (w *sweep) run(ctx context.Context, tags []tag) error {
@@ -129,9 +160,12 @@ func (w *sweep) message(tags []tag) *message {
 	for _, t := range tags {
 		most, ok := w.most[t]
 		if !ok {
-			most = int64(w.spec.MaxBuried)
+			most = mostOf(w.spec)
 		}
-		m.int(most)
+		m.array(len(most))
+		for _, n := range most {
+			m.int(n)
+		}
 	}
 	m.string("seed")
 	m.float(rand.Float64())

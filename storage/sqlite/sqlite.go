@@ -57,6 +57,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/excess"
 )
 
 // Store is a [pawl.Storage] on one SQLite file. It also implements
@@ -71,6 +72,7 @@ type Store struct {
 	writer *writer
 	watch  watchers
 	turn   turn // of whoever of this process writes
+	round  excess.Round[finalPlace]
 
 	// The pools: the program's, that of the writer and of InTx, and that of
 	// reads. They are three for a file of ours, so that whatever the program

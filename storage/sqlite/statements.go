@@ -33,7 +33,7 @@ type statements struct {
 	savePayload, dropPayload, setPayload, saveResult, dropResult, setResult, addFailure, trimFailures *statement
 	// sweeps
 	promoteAll, expiredLeases, purge                               *statement
-	oldBuried, excessBuried, buriedQueues                          *statement
+	oldBuried, buriedQueues, atLeast, newest, oldest, excess       *statement
 	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge *statement
 	// damage
 	damaged, mend, lastFailure *statement
@@ -247,14 +247,18 @@ func (q *statements) sweeps() {
 		SELECT seq FROM pawl_job INDEXED BY pawl_job_place
 		WHERE state = 5 AND queue = ?1 AND rank = 0 AND at <= ?2 AND (umode <> 2 OR at + uwindow <= ?3)
 		ORDER BY at, seq LIMIT ?4`)
-	// Those not among the newest, which is as far as it counts.
-	q.excessBuried = q.add(`-- pawl_job_place
-		SELECT seq FROM pawl_job INDEXED BY pawl_job_place
-		WHERE state = 5 AND queue = ?1 AND rank = 0 AND (umode <> 2 OR at + uwindow <= ?3)
-			AND (at, seq) <= (
-				SELECT at, seq FROM pawl_job INDEXED BY pawl_job_place
-				WHERE state = 5 AND queue = ?1 AND rank = 0 ORDER BY at DESC, seq DESC LIMIT 1 OFFSET ?2)
-		ORDER BY at, seq LIMIT ?4`)
+	// What is beyond a number: whether there is more than that, where the newest of it
+	// is, and where to end a step. Each reads as many entries of the index.
+	const final = ` FROM pawl_job INDEXED BY pawl_job_place WHERE state = ?1 AND queue = ?2 AND rank = 0`
+	q.atLeast = q.add(`-- pawl_job_place
+		SELECT count(*) FROM (SELECT 1` + final + ` LIMIT ?3)`)
+	q.newest = q.add(`-- pawl_job_place
+		SELECT at, seq` + final + ` ORDER BY at DESC, seq DESC LIMIT 1 OFFSET ?3`)
+	q.oldest = q.add(`-- pawl_job_place
+		SELECT at, seq` + final + ` ORDER BY at, seq LIMIT 1 OFFSET ?3`)
+	q.excess = q.add(`-- pawl_job_place
+		SELECT seq` + final + ` AND (at, seq) <= (?3, ?4) AND (umode <> 2 OR at + uwindow <= ?5)
+		ORDER BY at, seq LIMIT ?6`)
 	q.buriedQueues = q.add(`-- pawl_job_place
 		` + queuesOf("5") + `
 		SELECT name FROM q WHERE name IS NOT NULL`)

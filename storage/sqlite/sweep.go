@@ -31,7 +31,8 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, 
 	if err != nil {
 		return pawl.Swept{}, err
 	}
-	return sw, nil
+	err = s.sweepExcess(ctx, spec, &sw)
+	return sw, err
 }
 
 func (b *batch) sweep(spec pawl.SweepSpec) (sw pawl.Swept, err error) {
@@ -107,22 +108,30 @@ func (b *batch) rescue(r *record) (buried bool, err error) {
 
 // purgeAll removes records whose retention is over.
 func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
-	seqs, err := column[int64](b.ctx, b.run, b.q.purge, b.now, spec.Limit)
+	n, err := b.removeBy(b.q.purge, b.now, spec.Limit)
+	if err != nil || spec.BuriedRetention <= 0 {
+		return n, err
+	}
+	queues, err := column[string](b.ctx, b.run, b.q.buriedQueues)
 	if err != nil {
 		return 0, err
 	}
-	if spec.BuriedRetention > 0 || spec.MaxBuried > 0 {
-		queues, err := column[string](b.ctx, b.run, b.q.buriedQueues)
+	before := b.now - microseconds(spec.BuriedRetention)
+	for _, queue := range queues {
+		more, err := b.removeBy(b.q.oldBuried, queue, before, b.now, spec.Limit-n)
 		if err != nil {
 			return 0, err
 		}
-		for _, q := range queues {
-			more, err := b.oldBuried(q, spec, spec.Limit-len(seqs))
-			if err != nil {
-				return 0, err
-			}
-			seqs = append(seqs, more...)
-		}
+		n += more
+	}
+	return n, nil
+}
+
+// removeBy removes the jobs that a query finds.
+func (b *batch) removeBy(s *statement, args ...any) (int, error) {
+	seqs, err := column[int64](b.ctx, b.run, s, args...)
+	if err != nil {
+		return 0, err
 	}
 	for _, seq := range seqs {
 		if err := b.remove(seq); err != nil {
@@ -130,28 +139,6 @@ func (b *batch) purgeAll(spec pawl.SweepSpec) (int, error) {
 		}
 	}
 	return len(seqs), nil
-}
-
-// oldBuried finds up to limit buried jobs of a queue that are too old or too
-// many.
-func (b *batch) oldBuried(queue string, spec pawl.SweepSpec, limit int) ([]int64, error) {
-	var old, many []int64
-	var err error
-	if spec.BuriedRetention > 0 && limit > 0 {
-		before := b.now - microseconds(spec.BuriedRetention)
-		if old, err = column[int64](b.ctx, b.run, b.q.oldBuried, queue, before, b.now, limit); err != nil {
-			return nil, err
-		}
-	}
-	if spec.MaxBuried > 0 && limit > 0 {
-		if many, err = column[int64](b.ctx, b.run, b.q.excessBuried, queue, spec.MaxBuried, b.now, limit); err != nil {
-			return nil, err
-		}
-	}
-	if len(old) > len(many) { // both begin with the oldest
-		return old, nil
-	}
-	return many, nil
 }
 
 // nextOfAll is how long until the next thing that Sweep does is due.

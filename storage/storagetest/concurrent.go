@@ -49,7 +49,17 @@ func concurrentCases() []testCase {
 		{
 			name: "sweeps of buried jobs",
 			says: "MaxBuried deletes the oldest buried jobs beyond that number, and however many sweep at once, not one more.",
-			run:  concurrentBuried, ordered: true,
+			run:  func(w *world) { concurrentMost(w, pawl.Buried, pawl.Bury) }, ordered: true,
+		},
+		{
+			name: "sweeps of completed jobs",
+			says: "MaxCompleted deletes the oldest completed jobs beyond that number, and however many sweep at once, not one more.",
+			run:  func(w *world) { concurrentMost(w, pawl.Completed, pawl.Ack) }, ordered: true,
+		},
+		{
+			name: "sweeps beside jobs that end",
+			says: "Those with the oldest FinishedAt beyond MaxCompleted are deleted, also while others end: the newest ones stay.",
+			run:  concurrentEnds, ordered: true,
 		},
 		{
 			name: "reads are of one moment",
@@ -232,19 +242,22 @@ func concurrentRescue(w *world) {
 	}
 }
 
-func concurrentBuried(w *world) {
+func concurrentMost(w *world, state pawl.State, v pawl.Verb) {
 	const kept, more = 40, 60
-	ids := w.addN(kept+more, pawl.Request{})
+	ids := w.addN(kept+more, pawl.Request{Retention: time.Hour})
 	for len(ids) > 0 { // in groups of different times
 		for _, j := range w.claim(min(20, len(ids))) {
-			w.settled(pawl.Outcome{Ref: j.Ref, Verb: pawl.Bury})
+			w.settled(pawl.Outcome{Ref: j.Ref, Verb: v})
 		}
 		ids = ids[min(20, len(ids)):]
 		w.clock.Advance(time.Second)
 	}
+	var purged atomic.Int64
+	spec := most(state, kept, 50)
 	w.together(8, func(_ int, s pawl.Storage) error {
 		for {
-			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 50, MaxBuried: kept})
+			swept, err := s.Sweep(w.ctx, spec)
+			purged.Add(int64(swept.Purged))
 			if err != nil || !swept.More {
 				return err
 			}
@@ -252,10 +265,53 @@ func concurrentBuried(w *world) {
 	})
 	// Jobs that another sweep is about to delete may be passed by.
 	for range 4 {
-		w.sweepBy(pawl.SweepSpec{Limit: 50, MaxBuried: kept})
+		purged.Add(int64(w.sweepBy(spec).Purged))
 	}
-	if n := w.stats().Buried; n != kept {
-		w.Fatalf("%d buried jobs are left, want %d", n, kept)
+	if n := w.kept(state); n != kept {
+		w.Fatalf("%d %v jobs are left, want %d", n, state, kept)
+	}
+	if purged.Load() != more {
+		w.Fatalf("sweeps purged %d jobs, want %d", purged.Load(), more)
+	}
+}
+
+// concurrentEnds sweeps while jobs end one after the other.
+func concurrentEnds(w *world) {
+	const n, kept = 60, 10
+	w.addN(n, pawl.Request{Retention: time.Hour})
+	spec := most(pawl.Completed, kept, 3)
+	var ended []pawl.ID
+	var over atomic.Bool
+	w.together(3, func(i int, s pawl.Storage) error {
+		if i > 0 {
+			for !over.Load() {
+				if _, err := s.Sweep(w.ctx, spec); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		defer over.Store(true)
+		for range n {
+			c, err := s.Claim(w.ctx, asking(queueA, 1))
+			if err != nil || len(c.Jobs) != 1 {
+				return fmt.Errorf("claimed %d jobs: %w", len(c.Jobs), err)
+			}
+			if lost, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: c.Jobs[0].Ref, Verb: pawl.Ack}}); err != nil || len(lost) > 0 {
+				return fmt.Errorf("lost %d: %w", len(lost), err)
+			}
+			ended = append(ended, c.Jobs[0].ID)
+			w.clock.Advance(time.Second)
+		}
+		return nil
+	})
+	w.sweptBy(spec)
+	for i, id := range ended {
+		if i < n-kept {
+			w.gone(id)
+		} else {
+			w.inState(id, pawl.Completed)
+		}
 	}
 }
 

@@ -48,8 +48,8 @@ type Capabilities struct {
 	// the job of a request is, by its UniqueKey and ID alone. For each part, and
 	// not for the queue, hold the order of claims, that requests of a call are stored
 	// in order, and that an ID that is present changes nothing; where jobs tie in all
-	// but their insertion, any part may come first. MaxBuried keeps up to one job a
-	// part more. NextDue may leave out a queue that gave all that it was asked for.
+	// but their insertion, any part may come first. MaxCompleted, MaxBuried and
+	// MaxCanceled keep up to one job a part more. NextDue may leave out a queue that gave all that it was asked for.
 	Part func(q *pawl.Request) int
 }
 

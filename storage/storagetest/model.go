@@ -250,8 +250,8 @@ func (m *model) extend(renewals []pawl.Renewal, now time.Time) (lost []pawl.Ref)
 	return lost
 }
 
-// sweep does all that time has made due, without a limit. MaxBuried is not
-// modelled: which of several jobs buried at one time are the oldest is free.
+// sweep does all that time has made due, without a limit. MaxBuried and its like are
+// not modelled: which of several jobs that ended at one time are the oldest is free.
 func (m *model) sweep(buried time.Duration, now time.Time) pawl.Swept {
 	var s pawl.Swept
 	for _, r := range m.where(func(r *record) bool {

@@ -338,21 +338,27 @@ func (m *model) limited(spec pawl.SweepSpec, now time.Time) (s pawl.Swept) {
 	return s
 }
 
-// excess returns what a sweep may purge.
+// excess returns what a sweep may purge: what is over, and of the rest what is
+// beyond the numbers, the oldest first.
 func (m *model) excess(spec pawl.SweepSpec, now time.Time) []*record {
 	over := m.where(func(r *record) bool { return r.over(spec.BuriedRetention, now) })
-	if spec.MaxBuried == 0 {
-		return over
+	final := m.where(func(r *record) bool { return r.State.Final() && !r.over(spec.BuriedRetention, now) })
+	slices.SortStableFunc(final, func(a, b *record) int { return b.FinishedAt.Compare(a.FinishedAt) })
+	type line struct {
+		queue string
+		state pawl.State
 	}
-	kept := map[string]int{}
-	buried := m.where(func(r *record) bool { return r.State == pawl.Buried })
-	slices.SortStableFunc(buried, func(a, b *record) int { return b.FinishedAt.Compare(a.FinishedAt) })
-	for _, r := range buried {
-		if kept[r.Queue]++; kept[r.Queue] > spec.MaxBuried && !now.Before(r.FinishedAt.Add(r.window())) && !slices.Contains(over, r) {
-			over = append(over, r)
+	kept := map[line]int{}
+	limits := map[pawl.State]int{pawl.Completed: spec.MaxCompleted, pawl.Buried: spec.MaxBuried, pawl.Canceled: spec.MaxCanceled}
+	var beyond []*record
+	for _, r := range final {
+		l, limit := line{r.Queue, r.State}, limits[r.State]
+		if kept[l]++; limit > 0 && kept[l] > limit && !now.Before(r.FinishedAt.Add(r.window())) {
+			beyond = append(beyond, r)
 		}
 	}
-	return over
+	slices.Reverse(beyond)
+	return append(over, beyond...)
 }
 
 // nextWork is when the next sweep has something to do.

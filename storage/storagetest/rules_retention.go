@@ -30,8 +30,33 @@ func retentionRules() []testCase {
 		},
 		{
 			name: "MaxBuried deletes the oldest",
-			says: "MaxBuried deletes the oldest buried jobs of each queue beyond that number; a unique window keeps a record in any case.",
-			run:  retentionMaxBuried, ordered: true,
+			says: "MaxBuried is how many buried jobs each queue keeps; the ones with the oldest FinishedAt beyond it are deleted, but for those that a unique window keeps.",
+			run:  func(w *world) { retentionMost(w, pawl.Buried) }, ordered: true,
+		},
+		{
+			name: "MaxCompleted deletes the oldest",
+			says: "MaxCompleted is how many completed jobs each queue keeps; the ones with the oldest FinishedAt beyond it are deleted, but for those that a unique window keeps.",
+			run:  func(w *world) { retentionMost(w, pawl.Completed) }, ordered: true,
+		},
+		{
+			name: "MaxCanceled deletes the oldest",
+			says: "MaxCanceled is how many canceled jobs each queue keeps; the ones with the oldest FinishedAt beyond it are deleted, but for those that a unique window keeps.",
+			run:  func(w *world) { retentionMost(w, pawl.Canceled) }, ordered: true,
+		},
+		{
+			name: "ends at one time",
+			says: "MaxCompleted, MaxBuried and MaxCanceled are how many records of each state each queue keeps, also of those that ended at one time.",
+			run:  retentionTies, ordered: true,
+		},
+		{
+			name: "numbers are counted by state and queue",
+			says: "MaxCompleted, MaxBuried and MaxCanceled count the records of their own state, in each queue for itself; 0 means all.",
+			run:  retentionApart, ordered: true,
+		},
+		{
+			name: "what is over does not count",
+			says: "Of the records whose retention is not over, the ones with the oldest FinishedAt beyond the number are deleted.",
+			run:  retentionOver, ordered: true,
 		},
 		{
 			name: "purge frees the ID",
@@ -132,22 +157,72 @@ func retentionBuried(w *world) {
 	w.gone(windowed)
 }
 
-func retentionMaxBuried(w *world) {
-	keyed := w.finish(pawl.Request{UniqueKey: "k", UniqueMode: pawl.UniqueUntilWindow, UniqueWindow: time.Hour}, pawl.Bury)
+// most is a spec that keeps so many jobs of a state.
+func most(state pawl.State, n, limit int) pawl.SweepSpec {
+	spec := pawl.SweepSpec{Limit: limit}
+	switch state {
+	case pawl.Completed:
+		spec.MaxCompleted = n
+	case pawl.Buried:
+		spec.MaxBuried = n
+	case pawl.Canceled:
+		spec.MaxCanceled = n
+	}
+	return spec
+}
+
+// end stores a job and ends it in the state.
+func (w *world) end(r pawl.Request, state pawl.State) pawl.ID {
+	w.Helper()
+	r.Queue, r.Retention = or(r.Queue, queueA), 24*time.Hour
+	id := w.add(r)
+	if state == pawl.Canceled {
+		w.change(pawl.Change{Verb: pawl.Cancel, Queue: r.Queue, IDs: []pawl.ID{id}})
+		return id
+	}
+	v := map[pawl.State]pawl.Verb{pawl.Completed: pawl.Ack, pawl.Buried: pawl.Bury}[state]
+	w.settled(pawl.Outcome{Ref: w.claimBy(asking(r.Queue, 1))[0].Ref, Verb: v, Error: "e"})
+	return id
+}
+
+// sweptBy sweeps until nothing is left to do, and returns how many jobs that purged.
+// More may be true once too often: a limit was reached.
+func (w *world) sweptBy(spec pawl.SweepSpec) (purged int) {
+	w.Helper()
+	for range 1000 {
+		swept := w.sweepBy(spec)
+		if purged += swept.Purged; !swept.More {
+			return purged
+		}
+	}
+	w.Fatalf("there is always more to sweep")
+	return 0
+}
+
+func retentionMost(w *world, state pawl.State) {
+	keyed := w.end(pawl.Request{UniqueKey: "k", UniqueMode: pawl.UniqueUntilWindow, UniqueWindow: time.Hour}, state)
 	var ids []pawl.ID
 	for range 5 {
 		w.clock.Advance(time.Second)
-		ids = append(ids, w.finish(pawl.Request{}, pawl.Bury))
+		ids = append(ids, w.end(pawl.Request{}, state))
 	}
-	other := w.add(pawl.Request{Queue: "b"})
-	w.settled(pawl.Outcome{Ref: w.claimBy(asking("b", 1))[0].Ref, Verb: pawl.Bury})
-	for range 5 { // a sweep is bounded and may need several steps
-		w.sweepBy(pawl.SweepSpec{Limit: 2, MaxBuried: 3})
+	other := w.end(pawl.Request{Queue: "b"}, state)
+	if n := w.sweptBy(most(state, 7, 2)); n != 0 {
+		w.Fatalf("purged %d jobs of queues that are within the number", n)
 	}
-	w.job(keyed)
+	first := w.sweepBy(most(state, 2, 2))
+	if first.Purged != 2 || !first.More {
+		w.Fatalf("purged %d jobs, more %v, want the limit of 2 and more", first.Purged, first.More)
+	}
 	w.gone(ids[0])
 	w.gone(ids[1])
-	for _, id := range ids[2:] {
+	if n := w.sweptBy(most(state, 3, 2)); n != 0 {
+		w.Fatalf("purged %d jobs though only one is beyond the number, which its window keeps", n)
+	}
+	w.sweptBy(most(state, 2, 2))
+	w.gone(ids[2])
+	w.job(keyed)
+	for _, id := range ids[3:] {
 		w.job(id)
 	}
 	jobs, err := w.s.Get(w.ctx, "b", other)
@@ -156,10 +231,90 @@ func retentionMaxBuried(w *world) {
 		w.Fatalf("a job of a queue that is within the number was deleted")
 	}
 	w.clock.Advance(time.Hour)
-	for range 2 {
-		w.sweepBy(pawl.SweepSpec{Limit: 2, MaxBuried: 3})
+	if n := w.sweptBy(most(state, 2, 2)); n != 1 {
+		w.Fatalf("purged %d jobs when the window was over, want 1", n)
 	}
 	w.gone(keyed)
+}
+
+func retentionTies(w *world) {
+	for _, state := range []pawl.State{pawl.Completed, pawl.Buried, pawl.Canceled} {
+		older := w.end(pawl.Request{}, state)
+		w.clock.Advance(time.Second)
+		ids := w.addN(30, pawl.Request{Retention: time.Hour})
+		if state == pawl.Canceled {
+			w.changed(pawl.Cancel, ids...)
+		} else {
+			var outcomes []pawl.Outcome
+			for _, j := range w.claim(len(ids)) {
+				v := map[pawl.State]pawl.Verb{pawl.Completed: pawl.Ack, pawl.Buried: pawl.Bury}[state]
+				outcomes = append(outcomes, pawl.Outcome{Ref: j.Ref, Verb: v})
+			}
+			w.settled(outcomes...)
+		}
+		w.clock.Advance(time.Second)
+		newer := w.end(pawl.Request{}, state)
+		for _, kept := range []int{20, 19, 1} {
+			w.sweptBy(most(state, kept, 7))
+			if n := w.kept(state); n != kept {
+				w.Fatalf("%d %v jobs are left, want %d", n, state, kept)
+			}
+			w.gone(older)
+			w.job(newer)
+		}
+		w.changed(pawl.Delete, newer)
+	}
+}
+
+// kept is how many jobs of a final state queueA has.
+func (w *world) kept(state pawl.State) int {
+	w.Helper()
+	s := w.stats()
+	return int(map[pawl.State]int64{pawl.Completed: s.Completed, pawl.Buried: s.Buried, pawl.Canceled: s.Canceled}[state])
+}
+
+func retentionApart(w *world) {
+	states := []pawl.State{pawl.Completed, pawl.Buried, pawl.Canceled}
+	for range 4 {
+		for _, state := range states {
+			w.end(pawl.Request{}, state)
+			w.end(pawl.Request{Queue: "b"}, state)
+			w.clock.Advance(time.Second)
+		}
+	}
+	want := pawl.QueueStats{Completed: 4, Buried: 4, Canceled: 4}
+	check := func(spec pawl.SweepSpec, purged int) {
+		w.Helper()
+		if n := w.sweptBy(spec); n != purged {
+			w.Fatalf("purged %d jobs by %+v, want %d", n, spec, purged)
+		}
+		for _, queue := range []string{queueA, "b"} {
+			all, err := w.s.Count(w.ctx, queue)
+			w.ok(err)
+			want.Queue = queue
+			if all[0] != want {
+				w.Fatalf("%+v are left by %+v, want %+v", all[0], spec, want)
+			}
+		}
+	}
+	check(pawl.SweepSpec{Limit: 100}, 0)
+	want.Completed = 3
+	check(pawl.SweepSpec{Limit: 100, MaxCompleted: 3}, 2)
+	want.Canceled = 2
+	check(pawl.SweepSpec{Limit: 100, MaxCanceled: 2}, 4)
+	want.Completed, want.Buried, want.Canceled = 1, 3, 1
+	check(pawl.SweepSpec{Limit: 3, MaxCompleted: 1, MaxBuried: 3, MaxCanceled: 1}, 8)
+}
+
+func retentionOver(w *world) {
+	first := w.end(pawl.Request{}, pawl.Completed)
+	w.clock.Advance(time.Second)
+	w.finish(pawl.Request{Retention: time.Second}, pawl.Ack)
+	w.clock.Advance(time.Second)
+	if n := w.sweptBy(most(pawl.Completed, 1, 10)); n != 1 {
+		w.Fatalf("purged %d jobs, want the one whose retention is over", n)
+	}
+	w.inState(first, pawl.Completed)
 }
 
 func retentionID(w *world) {

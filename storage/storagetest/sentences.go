@@ -48,8 +48,12 @@ package storagetest
 //	waits again                          "rules/rescue delay"
 //	MaxRescues, NoRescues                "rules/rescues are limited", "rules/kick resets rescues"
 //	a rescue never waits                 "tx/an open ack does not stop the heartbeat"
-//	BuriedRetention, MaxBuried           "rules/buried jobs stay", "rules/MaxBuried deletes the oldest",
-//	                                     "concurrent/sweeps of buried jobs"
+//	BuriedRetention                      "rules/buried jobs stay"
+//	MaxCompleted, MaxBuried, MaxCanceled "rules/MaxCompleted deletes the oldest", "rules/MaxBuried deletes the oldest",
+//	                                     "rules/MaxCanceled deletes the oldest", "rules/ends at one time",
+//	                                     "rules/numbers are counted by state and queue",
+//	                                     "rules/what is over does not count", "concurrent/sweeps beside jobs that end"
+//	not one more                         "concurrent/sweeps of buried jobs", "concurrent/sweeps of completed jobs"
 //	a window keeps a record              "rules/window outlasts retention"
 //	Swept.NextDue                        "rules/sweep says when it is next needed"
 //

@@ -5,8 +5,8 @@ local limit, before = args.limit, args.before
 local rescued, buried = {}, {}
 local rescues, promotions, expiries, purges = before[1], before[2], before[3], before[4]
 local more, nextdue = 0, nil
--- Claims whose leases are looked at, and buried jobs, in one call.
-local MAXCLAIMS, MAXBURIED = 100, 10 * STEP
+-- Claims whose leases are looked at, and final jobs of a state, in one call.
+local MAXCLAIMS, MAXFINAL = 100, 10 * STEP
 local MINUTE, SECOND = 60000000, 1000000
 
 local seed = args.seed -- from 0 to 1
@@ -96,22 +96,23 @@ end
 
 local function note(at) if at then nextdue = math.min(nextdue or at, at) end end
 
--- purgeburied deletes buried jobs that are too old or too many. Jobs behind some
--- thousands that only their unique windows keep have to wait for these.
-local function purgeburied(q, max)
-	local most = args.most[q.n]
-	if args.retention == 0 and most == 0 then return 0 end
-	local n, done, at = call('ZCARD', q.k[BURIED]), 0, 0
+-- purgeexcess deletes jobs of a final state that are too many, or too old if there is
+-- a retention. Jobs behind some thousands that only their unique windows keep have to
+-- wait for these. How many there are costs one look.
+local function purgeexcess(q, state, most, retention, max)
+	if retention == 0 and most == 0 then return 0 end
+	local n, done, at = call('ZCARD', q.k[state]), 0, 0
 	local excess = most > 0 and n - most or 0
-	while at < math.min(n, MAXBURIED) and done < max do
-		local ids = call('ZRANGE', q.k[BURIED], at, at + STEP - 1)
+	if retention == 0 and excess <= 0 then return 0 end
+	while at < math.min(n, MAXFINAL) and done < max do
+		local ids = call('ZRANGE', q.k[state], at, at + STEP - 1)
 		load(q, ids)
 		for i, id in ipairs(ids) do
 			local r, due = q.rec[id], now
 			if r then
 				if at + i > excess then
-					if args.retention == 0 then return done end
-					due = r[FINISHED] + args.retention
+					if retention == 0 then return done end
+					due = r[FINISHED] + retention
 				end
 				local goes = math.max(due, windowend(r))
 				if goes <= now and done < max then
@@ -123,11 +124,23 @@ local function purgeburied(q, max)
 					if due > now and windowend(r) <= due then return done end -- later ones go later
 				end
 			else
-				zput(q, BURIED, id, false) -- an orphan
+				zput(q, state, id, false) -- an orphan
 			end
 		end
 		at = at + STEP
 	end
+	return done
+end
+
+-- purgefinal bounds the final states, in the order of Go's finals.
+local function purgefinal(q, max)
+	local done, most = 0, args.most[q.n]
+	for i, state in ipairs({DONE, BURIED, CANCELED}) do
+		if done < max then
+			done = done + purgeexcess(q, state, most[i], state == BURIED and args.retention or 0, max - done)
+		end
+	end
+	flush(q)
 	return done
 end
 
@@ -258,10 +271,7 @@ for n = 1, args.queues do
 	if expiries < limit then expiries = expiries + expire(q, limit - expiries) end
 	if promotions < limit then promotions = promotions + promote(q, limit - promotions) end
 	if purges < limit then purges = purges + purge(q, limit - purges) end
-	if purges < limit then
-		purges = purges + purgeburied(q, limit - purges)
-		flush(q)
-	end
+	if purges < limit then purges = purges + purgefinal(q, limit - purges) end
 	if not empty(q) then look(q) end
 	note(nextlease(q))
 	note((first(q, EXPIRE)))

@@ -68,10 +68,11 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.log, err = history.Create(r.dir, "controller"); err != nil {
 		return err
 	}
+	r.log.Write(history.Event{Kind: history.Began, A: history.Wall()})
 	if r.place, err = newPlace(ctx, r.o.storage, r.dir); err != nil {
 		return err
 	}
-	if r.direct, err = openStore(ctx, r.o.storage, r.place.direct); err != nil {
+	if r.direct, err = openStore(ctx, r.o.storage, r.place.direct, connections); err != nil {
 		return err
 	}
 	r.q = pawl.New(r.direct.Storage, queueOptions(&config{Name: "controller", Lease: r.o.lease}))
@@ -140,12 +141,18 @@ func (r *run) intended(name string) (n int) {
 	return n
 }
 
+// config is for the ith process of a role. One worker is spared, to see whether it leaks;
+// the next one has a single connection, which its handlers take now and then.
 func (r *run) config(role string, i int) *config {
 	c := &config{Role: role, Storage: r.o.storage, DSN: r.place.dsn, Dir: r.dir, Seed: r.o.seed + uint64(i)<<32,
-		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots, Callers: r.o.callers, Batch: r.o.batch}
+		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots, Callers: r.o.callers, Batch: r.o.batch, Connections: connections}
+	c.Spared = role == "worker" && i == 0
+	if role == "worker" && i == 1 {
+		c.Connections = 1
+	}
 	c.Quota = (r.o.jobs + r.o.producers - 1) / r.o.producers
 	c.Rate = float64(c.Quota) / max(r.o.duration.Seconds()*0.95, 0.1)
-	if r.o.faults && r.o.storage != "memory" {
+	if r.o.faults && r.o.only == "" && r.o.storage != "memory" {
 		// About one such job in 3 s, and at least three.
 		c.Deadly = int(1e6 * max(r.o.duration.Seconds()/3, 3) / float64(r.o.jobs))
 	}

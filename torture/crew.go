@@ -104,7 +104,7 @@ func (c *crew) ended(m *member, name string, number int64, err error) {
 		m.done = m.config.Role == "producer" || c.ending
 	} else {
 		c.deaths++
-		c.log.Write(history.Event{Kind: history.Fault, A: check.Died, B: number, Fence: time.Now().UnixMicro()})
+		c.log.Write(history.Event{Kind: history.Fault, A: int64(check.Died), B: number, Fence: history.Wall()})
 		c.look(name, err)
 	}
 	m.cmd = nil
@@ -134,7 +134,7 @@ func (c *crew) look(name string, err error) {
 func (c *crew) pick(role string, n int) *member {
 	var at []*member
 	for _, m := range c.members {
-		if m.cmd != nil && m.config.Role == role && !m.paused && !m.asked {
+		if m.cmd != nil && m.config.Role == role && !m.paused && !m.asked && !m.config.Spared {
 			at = append(at, m)
 		}
 	}
@@ -144,17 +144,18 @@ func (c *crew) pick(role string, n int) *member {
 	return at[n%len(at)]
 }
 
-// signal sends a signal to a process of a role and reports whether there was one.
-func (c *crew) signal(role string, n int, s syscall.Signal) (m *member, ok bool) {
+// signal sends a signal to a process of a role and reports whether there was one, and
+// its number.
+func (c *crew) signal(role string, n int, s syscall.Signal) (m *member, number int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m = c.pick(role, n)
 	if m == nil || m.cmd.Process.Signal(s) != nil {
-		return nil, false
+		return nil, 0, false
 	}
 	m.asked = s == syscall.SIGTERM
 	m.paused = s == syscall.SIGSTOP
-	return m, true
+	return m, int64(m.config.Number), true
 }
 
 // resume ends a pause, if the process is still that one.

@@ -91,7 +91,8 @@ func (r *run) drain(ctx context.Context) (left int64, err error) {
 
 // judge compares all that is known.
 func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
-	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace, Exact: !r.o.faults,
+	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace, Settle: settleTime,
+		Slots: r.o.slots + goneSlots(r.o.slots) + byHand, Buffer: prefetch + settleBuffer, Exact: !r.o.faults,
 		OldClock: r.o.storage == "mysql", Hopeful: r.o.storage == "mysql" || r.o.storage == "postgres"}
 	if r.o.storage == "sqlite" {
 		in.Slack += sqliteGrace
@@ -119,6 +120,8 @@ const (
 	rescueSlack = 4 * time.Second
 	// rescueGrace is for times when all workers were just dead or paused.
 	rescueGrace = 8 * time.Second
+	// settleBuffer is how many outcomes a pool gathers.
+	settleBuffer = 64
 	// sqliteGrace is what SQLite's storage adds after its writer was held up.
 	sqliteGrace = 10 * time.Second
 )

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/pawlq/pawl/torture/check"
 	"github.com/pawlq/pawl/torture/history"
 	"github.com/pawlq/pawl/torture/wire"
 )
@@ -32,6 +35,9 @@ const settleTime = 2 * time.Second
 
 // can reports whether a fault can be made at all.
 func (x *injector) can(k faultKind) bool {
+	if x.o.only != "" && !slices.Contains(strings.Split(x.o.only, ","), k.String()) {
+		return false
+	}
 	switch k {
 	case killWorker, killProducer, pauseWorker, stopWorker:
 		return x.crew != nil
@@ -41,7 +47,7 @@ func (x *injector) can(k faultKind) bool {
 		return x.place.halt != nil
 	case endBackends:
 		return x.place.backends != nil
-	case cutAll, holdAll, slowAll:
+	case cutAll, holdAll, slowAll, cutCommits:
 		return x.place.proxy != nil
 	case flushScripts:
 		return x.place.flush != nil
@@ -58,9 +64,15 @@ func (x *injector) run(ctx context.Context) error {
 		return nil
 	}
 	began := time.Now()
-	if x.place.proxy != nil {
+	if x.place.proxy != nil && x.can(cutCommits) {
 		x.cutter = newCutter(x.o.seed, x.o.cutEvery)
-		x.place.proxy.Decide(x.cutter.decide)
+		x.place.proxy.Decide(func() wire.Cut {
+			cut := x.cutter.decide()
+			if cut != 0 {
+				x.witness(check.Cut, 0, history.Now())
+			}
+			return cut
+		})
 		defer x.place.proxy.Decide(nil)
 	}
 	defer x.wg.Wait()
@@ -90,11 +102,11 @@ func (x *injector) note(f fault, ok bool, at time.Duration) {
 func (x *injector) make(f fault) (ok bool, err error) {
 	switch f.kind {
 	case killWorker:
-		_, ok = x.crew.signal("worker", f.who, syscall.SIGKILL)
+		_, _, ok = x.crew.signal("worker", f.who, syscall.SIGKILL)
 	case killProducer:
-		_, ok = x.crew.signal("producer", f.who, syscall.SIGKILL)
+		_, _, ok = x.crew.signal("producer", f.who, syscall.SIGKILL)
 	case stopWorker:
-		_, ok = x.crew.signal("worker", f.who, syscall.SIGTERM)
+		_, _, ok = x.crew.signal("worker", f.who, syscall.SIGTERM)
 	case pauseWorker:
 		ok = x.pause(f)
 	case killServer:
@@ -104,10 +116,13 @@ func (x *injector) make(f fault) (ok bool, err error) {
 	case endBackends:
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		defer cancel()
+		began := history.Now()
 		n, err := x.place.backends(ctx, x.direct)
+		x.witness(check.Cut, 0, began)
 		return n > 0 && err == nil, nil // the server may just be coming up
 	case cutAll:
 		ok = x.place.proxy.Cut() > 0
+		x.witness(check.Cut, 0, history.Now())
 	case holdAll:
 		x.down()
 		x.place.proxy.Hold()
@@ -117,7 +132,8 @@ func (x *injector) make(f fault) (ok bool, err error) {
 		ok = true
 	case slowAll:
 		x.place.proxy.Slow(time.Duration(2+18*f.spell) * time.Millisecond)
-		x.later(x.spell(f, 1, 1), func() { x.place.proxy.Slow(0) })
+		began := history.Now()
+		x.later(x.spell(f, 1, 1), func() { x.place.proxy.Slow(0); x.witness(check.Away, 0, began) })
 		ok = true
 	case flushScripts:
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
@@ -140,9 +156,10 @@ func (x *injector) later(d time.Duration, f func()) {
 }
 
 func (x *injector) pause(f fault) bool {
-	m, ok := x.crew.signal("worker", f.who, syscall.SIGSTOP)
+	m, number, ok := x.crew.signal("worker", f.who, syscall.SIGSTOP)
 	if ok {
-		x.later(x.spell(f, 1.3, 1), func() { x.crew.resume(m) })
+		began := history.Now()
+		x.later(x.spell(f, 1.3, 1), func() { x.crew.resume(m); x.witness(check.Paused, number, began) })
 	}
 	return ok
 }
@@ -157,12 +174,17 @@ func (x *injector) restart(f fault, end func() error) error {
 	return x.place.start()
 }
 
+// witness writes down a fault that is over.
+func (x *injector) witness(cause check.Cause, process, began int64) {
+	x.log.Write(history.Event{At: began, Kind: history.Fault, A: int64(cause), B: process, Fence: history.Wall()})
+}
+
 func (x *injector) down() {
-	x.log.Write(history.Event{Kind: history.Down, Fence: time.Now().UnixMicro()})
+	x.log.Write(history.Event{Kind: history.Down, Fence: history.Wall()})
 }
 
 func (x *injector) up() {
-	x.log.Write(history.Event{Kind: history.Up, Fence: time.Now().Add(settleTime).UnixMicro()})
+	x.log.Write(history.Event{Kind: history.Up, Fence: history.Wall() + settleTime.Microseconds()})
 }
 
 // counts are how many faults of each kind hit.

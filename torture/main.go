@@ -21,6 +21,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -69,6 +70,7 @@ type options struct {
 	every, cutEvery    time.Duration
 	drain              time.Duration
 	results, keep      string
+	only               string
 	vacuity            bool
 }
 
@@ -91,6 +93,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.every, "every", 400*time.Millisecond, "mean time between faults")
 	f.DurationVar(&o.cutEvery, "cut-every", 200*time.Millisecond, "mean time between commits that are cut")
 	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
+	f.StringVar(&o.only, "only", "", "make only these `faults`, such as \"server kills,worker pauses\"")
 	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
 	f.StringVar(&o.keep, "keep", "", "leave histories and logs in this `folder`")
 	f.BoolVar(&o.vacuity, "vacuity", true, "fail if the faults did not really hit")
@@ -99,6 +102,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if !slices.Contains(storages(), o.storage) {
 		return nil, fmt.Errorf("no storage %q; there are %v", o.storage, storages())
+	}
+	for name := range strings.SplitSeq(o.only, ",") {
+		if !slices.Contains(faultNames[:], name) {
+			return nil, fmt.Errorf("no fault %q; there are %q", name, faultNames[1:])
+		}
 	}
 	if o.seed == 0 {
 		o.seed = rand.Uint64N(1_000_000) + 1
@@ -111,6 +119,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {
-	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v",
-		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults)
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only)
 }

@@ -32,7 +32,7 @@ func produce(ctx context.Context, c *config, s *store, log *history.Writer) erro
 	p := &producer{c: c, q: pawl.New(s.Storage, queueOptions(c)), s: s, log: log, pace: newPacer(c.Rate),
 		mix: load.Mix{Tx: s.inTx != nil, Deadly: c.Deadly}}
 	p.left.Store(int64(c.Quota))
-	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: time.Now().UnixMicro()})
+	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: history.Wall()})
 	var wg sync.WaitGroup
 	for i := range c.Callers {
 		rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<8+uint64(i)))

@@ -31,6 +31,8 @@ type config struct {
 	// Of workers.
 	Lease, Sweep time.Duration
 	Slots        int
+	Spared       bool // nothing is done to it but what is done to its connections
+	Connections  int
 }
 
 // roleEnv holds the config of a process that is not the controller.
@@ -57,6 +59,7 @@ func play(text string) error {
 	if err != nil {
 		return err
 	}
+	before := possessions()
 	s, err := patientOpen(ctx, &c)
 	switch {
 	case ctx.Err() != nil:
@@ -72,14 +75,18 @@ func play(text string) error {
 	if ctx.Err() != nil {
 		err = nil // it was asked to
 	}
-	return errors.Join(err, s.close(), log.Close())
+	err = errors.Join(err, s.close())
+	if c.Role == "worker" {
+		log.Write(left(before))
+	}
+	return errors.Join(err, log.Close())
 }
 
 // patientOpen opens the storage when it can be reached.
 func patientOpen(ctx context.Context, c *config) (*store, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
-		s, err := openStore(try, c.Storage, c.DSN)
+		s, err := openStore(try, c.Storage, c.DSN, c.Connections)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return s, err

@@ -45,12 +45,12 @@ const (
 )
 
 const (
-	connections = 8 // of each process
+	connections = 8 // of most processes
 	dialTimeout = 2 * time.Second
 )
 
 // openStore opens a storage by name.
-func openStore(ctx context.Context, storage, dsn string) (*store, error) {
+func openStore(ctx context.Context, storage, dsn string, conns int) (*store, error) {
 	switch storage {
 	case "memory":
 		s := memory.New(nil)
@@ -58,11 +58,11 @@ func openStore(ctx context.Context, storage, dsn string) (*store, error) {
 	case "sqlite":
 		return openSQLite(ctx, dsn)
 	case "postgres":
-		return openPostgres(ctx, dsn)
+		return openPostgres(ctx, dsn, conns)
 	case "mysql":
-		return openMySQL(ctx, dsn)
+		return openMySQL(ctx, dsn, conns)
 	case "redis":
-		return openRedis(ctx, dsn)
+		return openRedis(ctx, dsn, conns)
 	}
 	return nil, fmt.Errorf("no storage %q", storage)
 }
@@ -87,12 +87,12 @@ func noteSQL(t *sql.Tx) func(context.Context, string, pawl.Ref) error {
 	}
 }
 
-func openPostgres(ctx context.Context, dsn string) (*store, error) {
+func openPostgres(ctx context.Context, dsn string, conns int) (*store, error) {
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
 	}
-	c.MaxConns, c.ConnConfig.ConnectTimeout = connections, dialTimeout
+	c.MaxConns, c.ConnConfig.ConnectTimeout = int32(conns), dialTimeout
 	pool, err := pgxpool.NewWithConfig(ctx, c)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func openPostgres(ctx context.Context, dsn string) (*store, error) {
 	return &store{Storage: s, close: closeAll, pool: pool, inTx: inTx}, nil
 }
 
-func openMySQL(ctx context.Context, dsn string) (*store, error) {
+func openMySQL(ctx context.Context, dsn string, conns int) (*store, error) {
 	c, err := gomysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, err
@@ -125,8 +125,8 @@ func openMySQL(ctx context.Context, dsn string) (*store, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(connections)
-	db.SetMaxIdleConns(connections)
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
 	s, err := mysql.New(ctx, db, nil)
 	if err != nil {
 		db.Close()
@@ -139,8 +139,8 @@ func openMySQL(ctx context.Context, dsn string) (*store, error) {
 	return &store{Storage: s, close: closeAll, db: db, inTx: inTx}, nil
 }
 
-func openRedis(ctx context.Context, addr string) (*store, error) {
-	client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: addr, DialTimeout: dialTimeout, PoolSize: connections})
+func openRedis(ctx context.Context, addr string, conns int) (*store, error) {
+	client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: addr, DialTimeout: dialTimeout, PoolSize: conns})
 	s, err := redis.New(ctx, client, nil)
 	if err != nil {
 		client.Close()

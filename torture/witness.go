@@ -18,7 +18,8 @@ import (
 // that is claimed again, since only there it could do harm.
 type witness struct {
 	pawl.Storage
-	log *history.Writer
+	log   *history.Writer
+	lease time.Duration
 
 	mu     sync.Mutex
 	old    map[pawl.ID]pawl.Outcome // that must be refused
@@ -32,15 +33,17 @@ const (
 	staleKept = 4096 // outcomes to choose from
 )
 
-func newWitness(s pawl.Storage, log *history.Writer, rnd *rand.Rand) *witness {
-	return &witness{Storage: s, log: log, rnd: rnd, old: map[pawl.ID]pawl.Outcome{}}
+func newWitness(s pawl.Storage, log *history.Writer, lease time.Duration, rnd *rand.Rand) *witness {
+	return &witness{Storage: s, log: log, lease: lease, rnd: rnd, old: map[pawl.ID]pawl.Outcome{}}
 }
 
 // Unwrap lets the pool find the storage's events.
 func (w *witness) Unwrap() pawl.Storage { return w.Storage }
 
 func (w *witness) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	began := history.Now()
 	c, err := w.Storage.Claim(ctx, spec)
+	late(w.log, began, w.lease)
 	w.claimed(c.Jobs)
 	return c, err
 }
@@ -63,7 +66,9 @@ func (w *witness) claimed(jobs []*pawl.Job) {
 
 func (w *witness) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
 	all, stale := w.offer(outcomes)
+	began := history.Now()
 	lost, err := w.Storage.Settle(ctx, all)
+	late(w.log, began, w.lease)
 	return w.settled(outcomes, stale, lost, err), err
 }
 
@@ -74,7 +79,9 @@ func (w *witness) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.
 		return nil, pawl.Claimed{}, pawl.ErrUnsupported
 	}
 	all, stale := w.offer(outcomes)
+	began := history.Now()
 	lost, c, err := cycler.Cycle(ctx, all, spec)
+	late(w.log, began, w.lease)
 	lost = w.settled(outcomes, stale, lost, err)
 	w.claimed(c.Jobs)
 	return lost, c, err
@@ -195,8 +202,9 @@ func (w *witness) draw(n int) int {
 }
 
 func (w *witness) Extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref, error) {
-	sent, wall := history.Now(), time.Now().UnixMicro()
+	sent, wall := history.Now(), history.Wall()
 	lost, err := w.Storage.Extend(ctx, renewals)
+	late(w.log, sent, w.lease)
 	if err != nil {
 		return lost, err
 	}

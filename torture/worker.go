@@ -17,32 +17,40 @@ import (
 // stopTimeout is how long a worker that is asked to stop leaves handlers alone.
 const stopTimeout = 3 * time.Second
 
+// prefetch is how many jobs of a queue wait in a worker.
+const prefetch = 100
+
 // byHand is how many goroutines of a worker claim jobs by hand.
 const byHand = 1
 
 // work runs jobs by a pool, and some by hand, until ctx ends.
 func work(ctx context.Context, c *config, s *store, log *history.Writer) error {
 	rnd := rand.New(rand.NewPCG(c.Seed, uint64(c.Number)))
-	w := newWitness(s.Storage, log, rnd)
+	w := newWitness(s.Storage, log, c.Lease, rnd)
 	q := pawl.New(w, queueOptions(c))
-	h := &handler{q: q, s: s, log: log, lease: c.Lease}
+	h := &handler{q: q, s: s, log: log, lease: c.Lease, spared: c.Spared}
 	pool := worker.New(q, worker.Func(h.run), &worker.Options{
-		Queues:      []worker.Queue{{Name: load.Main}, {Name: load.GoneQueue, Concurrency: max(c.Slots/4, 1)}},
+		Queues:      []worker.Queue{{Name: load.Main}, {Name: load.GoneQueue, Concurrency: goneSlots(c.Slots)}},
 		Concurrency: c.Slots,
+		Prefetch:    prefetch,
 		Lease:       c.Lease,
 		Poll:        200 * time.Millisecond,
 		SweepEvery:  c.Sweep,
 		StopTimeout: stopTimeout,
 	})
-	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: time.Now().UnixMicro()})
+	log.Write(history.Event{Kind: history.Began, Fence: int64(c.Number), A: history.Wall()})
+	measuring, stop := context.WithCancel(ctx)
+	defer stop()
 	var manual sync.WaitGroup
+	manual.Go(func() { measure(measuring, c, log) })
 	for i := range byHand {
 		m := &manualWorker{h: h, rnd: rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<8+uint64(i)+1))}
 		manual.Go(func() { m.run(ctx) })
 	}
 	err := pool.Run(ctx)
+	stop()
 	manual.Wait()
-	stopped := history.Event{Kind: history.Stopped, Fence: time.Now().UnixMicro()}
+	stopped := history.Event{Kind: history.Stopped, Fence: history.Wall()}
 	if left := (*worker.StopError)(nil); errors.As(err, &left) {
 		stopped.A = 1
 		err = nil
@@ -50,6 +58,9 @@ func work(ctx context.Context, c *config, s *store, log *history.Writer) error {
 	log.Write(stopped)
 	return err
 }
+
+// goneSlots is how many slots the queue of jobs without a record has, beside the others.
+func goneSlots(slots int) int { return max(slots/4, 1) }
 
 func queueOptions(c *config) *pawl.Options {
 	return &pawl.Options{

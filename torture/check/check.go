@@ -16,25 +16,27 @@ import (
 
 // Names of invariants.
 const (
-	Lost       = "lost"       // what was accepted ends in the state that its class says
-	Ghost      = "ghost"      // what was rolled back or refused is not there and never ran
-	Unresolved = "unresolved" // an unknown enqueue is one job after it was made again
-	Executions = "executions" // runs ≤ 1 + counts, and equal without faults
-	Claims     = "claims"     // a fence is given to one claim of one process
-	StaleWrite = "stale"      // only the newest claim writes
-	Overlap    = "overlap"    // leases of a job are disjoint, by the storage's clock
-	Final      = "final"      // nothing runs after its end
-	Effects    = "effects"    // effects in the transaction of an ack are as many as completed jobs
-	Early      = "early"      // nothing starts before its time
-	Recovery   = "recovery"   // what a dead worker held is taken back within lease + sweep
-	Counts     = "counts"     // numbers of queues add up at any moment
-	Unique     = "unique"     // one job holds a key
-	Buried     = "buried"     // what kills its process is buried in time, and nothing else
-	Stop       = "stop"       // a worker that stopped in order leaves nothing to rescue
-	Transition = "transition" // only the changes of state that the table has
-	Orphans    = "orphans"    // nothing is left of jobs that are gone
-	Payload    = "payload"    // handlers get what was enqueued
-	Drain      = "drain"      // when faults stop, all ends
+	Lost        = "lost"        // what was accepted ends in the state that its class says
+	Ghost       = "ghost"       // what was rolled back or refused is not there and never ran
+	Unresolved  = "unresolved"  // an unknown enqueue is one job after it was made again
+	Executions  = "executions"  // runs ≤ 1 + counts, and equal without faults
+	Claims      = "claims"      // a fence is given to one claim of one process
+	StaleWrite  = "stale"       // only the newest claim writes
+	Overlap     = "overlap"     // leases of a job are disjoint, by the storage's clock
+	Final       = "final"       // nothing runs after its end
+	Effects     = "effects"     // effects in the transaction of an ack are as many as completed jobs
+	Early       = "early"       // nothing starts before its time
+	Attribution = "attribution" // each rescue has its fault, and few runs were in vain
+	Recovery    = "recovery"    // what a dead worker held is taken back within lease + sweep
+	Counts      = "counts"      // numbers of queues add up at any moment
+	Unique      = "unique"      // one job holds a key
+	Buried      = "buried"      // what kills its process is buried in time, and nothing else
+	Stop        = "stop"        // a worker that stopped in order leaves nothing to rescue
+	Transition  = "transition"  // only the changes of state that the table has
+	Orphans     = "orphans"     // nothing is left of jobs that are gone
+	Payload     = "payload"     // handlers get what was enqueued
+	Leaks       = "leaks"       // nothing is left of a process's goroutines and connections when it has closed all
+	Drain       = "drain"       // when faults stop, all ends
 )
 
 // Input is what there is besides the histories.
@@ -58,7 +60,13 @@ type Input struct {
 	// Slack is how much later than lease and sweep rescues may be, but for one in a
 	// hundred, and Grace how much later still those.
 	Slack, Grace time.Duration
-	Exact        bool // there were no faults: all numbers must be equal
+	// Settle is what is added to the end of an outage for clients to come back.
+	Settle time.Duration
+	// Slots are the jobs that a worker runs at the same time, and Buffer how many more it has
+	// that have not begun, or whose outcomes wait to be settled, in the mean of deaths. 0 is
+	// unknown.
+	Slots, Buffer int
+	Exact         bool // there were no faults: all numbers must be equal
 	// OldClock says that a claim's time can be from before it waited for others, so
 	// that only the time of its reply tells whether a lease was over.
 	OldClock bool
@@ -90,6 +98,11 @@ type Report struct {
 	RecoverMax                 time.Duration
 	Effects, Orders, Changes   int64
 	Deaths, Kicks              int64
+	Causes, RunsAgain          Causes    // of rescues, and of runs under the claims that these ended
+	MostRunsAgain              int64     // of one death
+	Returns                    []float64 // jobs each second after a server's return, as a part of those before
+	Closed                     int64     // processes that said what they had left
+	Memory                     []Drift
 }
 
 // shown is how many violations of each invariant a report keeps.
@@ -116,6 +129,14 @@ func (r *Report) Write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "from the death of a worker to the rescue: p50 %v, p99 %v, max %v\n",
 		r.RecoverP50.Round(time.Millisecond), r.RecoverP99.Round(time.Millisecond), r.RecoverMax.Round(time.Millisecond))
+	fmt.Fprintf(w, "rescues by cause: %v\nruns in vain by cause: %v; at most %d when a worker died\n", r.Causes, r.RunsAgain, r.MostRunsAgain)
+	if len(r.Returns) > 0 {
+		fmt.Fprintf(w, "jobs each second, 8 to 10 s after a server's return, against before: %.2f\n", r.Returns)
+	}
+	for _, d := range r.Memory {
+		fmt.Fprintf(w, "memory of %v\n", d)
+	}
+	fmt.Fprintf(w, "workers that closed all and left nothing: %d\n", r.Closed-int64(r.Broken[Leaks]))
 	fmt.Fprintf(w, "effects %d, orders %d, changes of rows %d, samples of numbers %d\n", r.Effects, r.Orders, r.Changes, r.Samples)
 	for _, v := range r.Violations {
 		fmt.Fprintf(w, "VIOLATED %s: %s\n", v.Invariant, v.Text)
@@ -128,7 +149,8 @@ func (r *Report) Write(w io.Writer) {
 // Run reads the histories and judges.
 func Run(in *Input) (*Report, error) {
 	c := &checker{in: in, r: &Report{Broken: map[string]int{}}, jobs: map[pawl.ID]*job{}, workers: map[int64]string{}, died: map[int64]int64{},
-		stopped: map[string]int64{}}
+		stopped: map[string]int64{},
+		hits:    map[Cause][]hit{}, unrest: map[int64]bool{}, acks: map[int64]int64{}, memory: map[string][]int64{}}
 	if err := c.read(); err != nil {
 		return nil, err
 	}

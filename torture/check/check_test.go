@@ -32,7 +32,7 @@ func newTale(t *testing.T) *tale {
 	for i, name := range []string{"worker-1", "worker-2", "worker-3"} {
 		x.say(name, history.Event{Kind: history.Began, At: ms, Fence: int64(i + 1), A: ms / 1000})
 	}
-	x.say("controller", history.Event{Kind: history.Fault, At: 2000 * ms, A: Died, B: 3, Fence: 2_000_000})
+	x.say("controller", history.Event{Kind: history.Fault, At: 2000 * ms, A: int64(Died), B: 3, Fence: 2_000_000})
 	return x
 }
 
@@ -118,13 +118,16 @@ func (x *tale) completed(class load.Class, way load.Way, at int64) *subject {
 }
 
 // rescued is a job whose first worker was worker-3, which died at 2 s.
-func (x *tale) rescued(at, again int64) *subject {
+func (x *tale) rescued(at, again int64) *subject { return x.rescuedFrom("worker-3", at, again) }
+
+// rescuedFrom is one whose first worker was another.
+func (x *tale) rescuedFrom(worker string, at, again int64) *subject {
 	s := x.enqueued(load.Plain, load.Single, at)
-	s.claimed("worker-3", 1, at+20, pawl.Counts{})
+	s.claimed(worker, 1, at+20, pawl.Counts{})
 	s.claimed("worker-1", 2, again, pawl.Counts{Rescues: 1})
 	s.settles("worker-1", pawl.Ack, history.Settled, 2, again+5)
 	s.ends(pawl.Completed, "", pawl.Counts{Rescues: 1})
-	s.j.Failures = []pawl.Failure{{At: time.UnixMicro(again * 1000), WorkerID: "worker-3", Error: leaseExpired}}
+	s.j.Failures = []pawl.Failure{{At: time.UnixMicro(again * 1000), WorkerID: worker, Error: leaseExpired}}
 	return s
 }
 
@@ -248,6 +251,35 @@ var tales = []struct {
 		s := x.rescued(1500, 2900)
 		x.say("worker-3", history.Event{Kind: history.Extended, At: 1900 * ms, ID: s.id, Fence: 1, A: 1_950_000, B: int64(time.Second)})
 	}, nil},
+	{"rescued though nothing was wrong", func(x *tale) { x.rescuedFrom("worker-2", 1500, 2900) }, []string{Attribution}},
+	{"rescued after a pause", func(x *tale) {
+		x.rescuedFrom("worker-2", 1500, 2900)
+		x.say("controller", history.Event{Kind: history.Fault, At: 1600 * ms, A: int64(Paused), B: 2, Fence: 2_900_000})
+	}, nil},
+	{"rescued after a pause of another", func(x *tale) {
+		x.rescuedFrom("worker-2", 1500, 2900)
+		x.say("controller", history.Event{Kind: history.Fault, At: 1600 * ms, A: int64(Paused), B: 1, Fence: 2_900_000})
+	}, []string{Attribution}},
+	{"rescued after a cut that did not matter", func(x *tale) {
+		x.rescuedFrom("worker-2", 1500, 2900)
+		x.say("controller", history.Event{Kind: history.Fault, At: 1600 * ms, A: int64(Cut), Fence: 1_700_000})
+	}, []string{Attribution}},
+	{"rescued after a cut in a settle", func(x *tale) {
+		x.rescuedFrom("worker-2", 1500, 2900).settles("worker-2", pawl.Ack, history.Open, 1, 1600)
+		x.say("controller", history.Event{Kind: history.Fault, At: 1601 * ms, A: int64(Cut), Fence: 1_700_000})
+	}, nil},
+	{"rescued after a call that took long", func(x *tale) {
+		x.rescuedFrom("worker-2", 1500, 2900)
+		x.say("worker-2", history.Event{Kind: history.Late, At: 1600 * ms, Fence: 2_600_000})
+	}, nil},
+	{"too many runs in vain", func(x *tale) {
+		x.in.Slots, x.in.Buffer = 1, 1
+		for range 3 {
+			x.rescued(1500, 2900)
+		}
+	}, []string{Attribution}},
+	{"something left open", func(x *tale) { x.say("worker-1", history.Event{Kind: history.Left, At: 3000 * ms, B: 1}) }, []string{Leaks}},
+	{"nothing left open", func(x *tale) { x.say("worker-1", history.Event{Kind: history.Left, At: 3000 * ms, A: -1}) }, nil},
 	{"too few in a count", func(x *tale) {
 		x.completed(load.Plain, load.Single, 100)
 		x.say("controller", history.Event{Kind: history.Counted, At: 200 * ms, Fence: 210 * ms, A: 0})
@@ -310,7 +342,7 @@ func TestTales(t *testing.T) {
 		}
 	}
 	for _, name := range []string{Lost, Ghost, Unresolved, Executions, Claims, StaleWrite, Overlap, Final, Effects, Early, Recovery, Counts, Unique,
-		Buried, Stop, Transition, Orphans, Payload, Drain} {
+		Buried, Attribution, Leaks, Stop, Transition, Orphans, Payload, Drain} {
 		if !told[name] {
 			t.Errorf("no tale breaks %s", name)
 		}

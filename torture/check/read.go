@@ -18,6 +18,11 @@ type checker struct {
 	downs   []window         // in µs by the wall clock
 	samples []sample
 	rescues []rescue
+	hits    map[Cause][]hit
+	unrest  map[int64]bool  // stopped before all had come to rest, by number
+	acks    map[int64]int64 // by time in steps
+	ended   int64           // when the last job was acked
+	memory  map[string][]int64
 	process int64 // whose history is being read
 	wall    int64 // what to add to times of events in µs to have them by the wall clock
 }
@@ -28,6 +33,7 @@ type sample struct{ before, after, total int64 }
 
 // A rescue is a job that was taken back.
 type rescue struct {
+	id     pawl.ID
 	worker string
 	at     int64 // µs by the storage's clock
 	class  load.Class
@@ -72,8 +78,9 @@ type claim struct {
 	settled    pawl.Verb
 	extended   int64 // when the last extension was sent that was accepted
 	starts     uint16
-	live       int  // outcomes that were not refused
-	mixed      bool // several outcomes were offered
+	open       uint16 // outcomes of which nothing is known
+	live       int    // outcomes that were not refused
+	mixed      bool   // several outcomes were offered
 }
 
 func (c *checker) read() error {
@@ -111,15 +118,29 @@ func (c *checker) take(name string, e *history.Event) {
 		c.downs = append(c.downs, window{from: e.Fence})
 	case k == history.Up && len(c.downs) > 0:
 		c.downs[len(c.downs)-1].to = e.Fence
-	case k == history.Fault && e.A == Died:
+	case k == history.Stopped:
+		c.unrest[c.process] = true
+	case k == history.Fault && Cause(e.A) == Died:
 		c.died[e.B] = e.Fence
 		c.r.Deaths++
+	case k == history.Fault:
+		c.takeFault(e)
+	case k == history.Late:
+		c.hits[Slow] = append(c.hits[Slow], hit{window{e.At/1000 + c.wall, e.Fence}, Slow, c.process})
+	case k == history.Measured:
+		c.memory[name] = append(c.memory[name], e.A)
+	case k == history.Left:
+		c.takeLeft(name, e)
 	}
 }
 
-// Died is the sort of the Fault that a process ended out of order: B is its number,
-// Fence when, in µs by the wall clock.
-const Died = 1000
+// takeLeft takes in what a process had left when it had closed all.
+func (c *checker) takeLeft(name string, e *history.Event) {
+	c.r.Closed++
+	if e.A > 0 || e.B > 0 {
+		c.r.add(Leaks, "%s has left %d goroutines and %d open files when all was closed", name, e.A, e.B)
+	}
+}
 
 func (c *checker) job(id pawl.ID) *job {
 	j := c.jobs[id]
@@ -192,12 +213,14 @@ func (c *checker) takeClaim(e *history.Event) {
 		c.takeOffered(e, k)
 	case history.Settled:
 		c.r.Settled++
+		c.countAck(e)
 		k.settled = pawl.Verb(e.A)
 	case history.Lost:
 		c.r.Superseded++
 		k.live--
 	case history.Open:
 		c.r.Open++
+		k.open++
 	case history.Extended:
 		until := e.A + e.B/1000
 		if c.in.Hopeful {
@@ -255,7 +278,7 @@ func (c *checker) stored(p *pawl.Job) {
 	c.r.Kicks += int64(p.Counts.Kicks)
 	for _, f := range p.Failures {
 		if f.Error == leaseExpired {
-			c.rescues = append(c.rescues, rescue{f.WorkerID, f.At.UnixMicro(), j.class})
+			c.rescues = append(c.rescues, rescue{p.ID, f.WorkerID, f.At.UnixMicro(), j.class})
 		}
 	}
 }

@@ -14,6 +14,9 @@ import (
 // judgeWhole judges what is not about one job.
 func (c *checker) judgeWhole() {
 	c.judgeRescues()
+	c.judgeCauses()
+	c.judgeReturns()
+	c.judgeMemory()
 	c.judgeKeys()
 	c.judgeSamples()
 	for _, n := range c.in.Orders {

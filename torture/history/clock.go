@@ -1,6 +1,10 @@
 package history
 
-import "golang.org/x/sys/unix"
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 // Now reads the clock of the machine, in ns since it was started: the same for all
 // processes, and no one can set it.
@@ -10,4 +14,14 @@ func Now() int64 {
 		panic(err) // the clock is always there
 	}
 	return ts.Nano()
+}
+
+// Wall reads the wall clock, in µs: that of the machine, also in a process whose own
+// is wrong.
+func Wall() int64 {
+	var ts unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_REALTIME, &ts); err != nil {
+		panic(err) // as above
+	}
+	return ts.Nano() / int64(time.Microsecond)
 }

@@ -47,12 +47,18 @@ const (
 	Down    // the server can't be reached from now
 	Up      // and now it can
 	Counted // a sample of the numbers of a queue, A: before, B: total
+
+	// Of a worker process.
+	Late     // something took long that should not, since At until Fence, in µs by the wall clock
+	Measured // A: memory in bytes, B: goroutines, Fence: open files
+	Left     // after all was closed; A: goroutines and B: open files more than before it was opened
 )
 
 var names = [...]string{Intend: "intend", Accepted: "accepted", Unknown: "unknown", Refused: "refused", RolledBack: "rolled back",
 	Resolved: "resolved", Claimed: "claimed", Offered: "offered", Settled: "settled", Lost: "lost", Open: "open", Stale: "stale",
 	Forgiven: "forgiven", Fenced: "fenced", Extended: "extended", Start: "start", Corrupt: "corrupt", Began: "began", Stopped: "stopped",
-	Fault: "fault", Down: "down", Up: "up", Counted: "counted"}
+	Fault: "fault", Down: "down", Up: "up", Counted: "counted", Late: "late", Measured: "measured",
+	Left: "left"}
 
 func (k Kind) String() string {
 	if int(k) >= len(names) || names[k] == "" {

@@ -72,10 +72,16 @@ func New[A Args](args A) *pawl.Request {
 //
 // Args that don't encode have the key of an empty payload; New reports them.
 func UniqueByArgs(args Args) string {
-	// What fails to encode has a request that fails to be enqueued.
-	payload, _ := uniqueForm(codecOf(args), args)
-	sum := sha256.Sum256(payload)
+	sum := sha256.Sum256(uniquePayload(args))
 	return args.Kind() + ":" + base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+// uniquePayload is empty for what fails to encode, or panics: that has a request
+// which fails to be enqueued.
+func uniquePayload(args Args) (payload []byte) {
+	defer func() { _ = recover() }()
+	payload, _ = uniqueForm(codecOf(args), args)
+	return payload
 }
 
 // hiddenMethods reports the mistake of declaring Defaults or Codec on *A while

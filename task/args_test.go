@@ -134,6 +134,27 @@ func TestUniqueByArgsFits(t *testing.T) {
 	}
 }
 
+// What panics when it is encoded is reported by New, also if Defaults asks for its
+// key.
+func TestUniqueByArgsOfWhatPanics(t *testing.T) {
+	r := task.New(explosive{})
+	var e *task.EncodeError
+	if !errors.As(r.Err, &e) || !strings.HasPrefix(r.UniqueKey, "explosive:") {
+		t.Errorf("got key %q, %v, want an EncodeError", r.UniqueKey, r.Err)
+	}
+}
+
+type explosive struct{ V explodes }
+
+func (explosive) Kind() string { return "explosive" }
+func (e explosive) Defaults() pawl.Request {
+	return pawl.Request{UniqueKey: task.UniqueByArgs(e)}
+}
+
+type explodes struct{}
+
+func (explodes) MarshalJSON() ([]byte, error) { panic("boom") }
+
 func TestUniqueByArgsKeepsOneJob(t *testing.T) {
 	q := pawl.New(memory.New(nil), nil)
 	enqueue := func(month string) pawl.Receipt {

@@ -26,7 +26,7 @@ type Codec interface {
 // A Coder is Args, or a result, with a codec of its own instead of [JSON]. The
 // codec is a method of the type, and not a setting of Register or of a Queue,
 // so that those who enqueue and those who run can't disagree about it. It is
-// called on zero values too.
+// called on zero values too, and must not return nil.
 //
 // To change the codec of a kind that has jobs waiting, let the new codec decode
 // both forms, or use a new kind.
@@ -79,10 +79,27 @@ type typeError struct{ text string }
 func (e *typeError) Error() string { return e.text }
 
 func codecOf(v any) Codec {
-	if c, ok := v.(Coder); ok {
-		return c.Codec()
+	c, ok := v.(Coder)
+	if !ok {
+		return JSON{}
 	}
-	return JSON{}
+	if codec := c.Codec(); codec != nil {
+		return codec
+	}
+	return noCodec{}
+}
+
+// noCodec stands for the nil that a Codec method returned. To take it for JSON
+// would write Args that were to be encrypted in plain.
+type noCodec struct{}
+
+var errNoCodec = &typeError{"its method Codec returned nil"}
+
+func (noCodec) Encode(any) ([]byte, error) { return nil, errNoCodec }
+func (noCodec) Decode([]byte, any) error   { return errNoCodec }
+
+func (noCodec) check(t reflect.Type) error {
+	return fmt.Errorf("task: method Codec of %v returned nil", t)
 }
 
 func orJSON(c Codec) Codec {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/task"
@@ -59,6 +60,51 @@ func ExampleEncrypted() {
 	// false
 	// sealed:2026:
 	// card 4111 1111 is refused <nil>
+}
+
+// presentKeys is replaced while the program runs.
+var presentKeys atomic.Pointer[task.Keyring]
+
+// Refund is encrypted with the first of the keys of the moment, since its codec is
+// asked for at each call.
+type Refund struct{ Card string }
+
+func (Refund) Kind() string      { return "refund" }
+func (Refund) Codec() task.Codec { return task.Encrypted{Keys: presentKeys.Load()} }
+
+// sealErrors is SealErrors of the keys of the moment.
+func sealErrors(next task.Handler) task.Handler {
+	return func(ctx context.Context, job *pawl.Job) ([]byte, error) {
+		return presentKeys.Load().SealErrors(next)(ctx, job)
+	}
+}
+
+// Keys are rotated in a running process.
+func ExampleKeyring() {
+	old := task.Key{ID: "2025", Secret: []byte("32 bytes that are really random.")}
+	next := task.Key{ID: "2026", Secret: []byte("32 others that are so as well...")}
+	load := func(keys ...task.Key) { // from where secrets are kept, at a signal or now and then
+		ring, err := task.NewKeyring(keys...)
+		if err != nil {
+			fmt.Println(err) // and the present ones stay
+			return
+		}
+		presentKeys.Store(ring)
+	}
+	load(old)
+	tasks := task.NewMux()
+	task.Register(tasks, func(ctx context.Context, job *task.Job[Refund]) error {
+		return fmt.Errorf("card %s is refused", job.Args.Card)
+	})
+	tasks.Use(sealErrors)
+	run := tasks.Kinds()[0].Run // what a worker does
+
+	waiting := task.New(Refund{"4111 1111"})
+	load(old, next) // in all processes, and only then
+	load(next, old)
+	_, err := run(context.Background(), &pawl.Job{Kind: "refund", Payload: waiting.Payload})
+	fmt.Println(err.Error()[:12])
+	// Output: sealed:2026:
 }
 
 // At first invitations had a full name, then two; now they have an address too.

@@ -275,6 +275,17 @@ func checkDecode[A task.Args](t *testing.T, payload []byte) A {
 }
 
 // A bomb is Args whose codec panics.
+// A codec that is missing is not taken for JSON.
+func TestCodecThatIsNil(t *testing.T) {
+	const want = "its method Codec returned nil"
+	if r := task.New(noCodec{}); r.Err == nil || !strings.Contains(r.Err.Error(), want) || r.Payload != nil {
+		t.Errorf("New: got %q, %v", r.Payload, r.Err)
+	}
+	if _, err := open[noCodec]([]byte("{}")); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Decode: got %v", err)
+	}
+}
+
 type bomb struct{}
 
 func (bomb) Kind() string      { return "bomb" }

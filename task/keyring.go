@@ -38,6 +38,9 @@ func (k Key) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(k)) }
 // the last process had moved it, which is when this finds none:
 //
 //	for job, err := range q.Jobs(ctx, pawl.Filter{CreatedBefore: moved}) { ... }
+//
+// A Keyring does not change. A process that is given new keys while it runs keeps
+// the present Keyring in an atomic.Pointer; the example shows how.
 type Keyring struct {
 	keys []*ringKey // pointers, of which fmt prints no more than the address
 }
@@ -53,7 +56,7 @@ const maxKeyID = 64
 // NewKeyring returns a Keyring, or a [pawl.InvalidError].
 func NewKeyring(keys ...Key) (*Keyring, error) {
 	if len(keys) == 0 {
-		return nil, &pawl.InvalidError{Field: "keys", Limit: "at least one"}
+		return nil, &pawl.InvalidError{Field: "Keyring", Limit: "made with at least one key"}
 	}
 	k := new(Keyring)
 	for _, key := range keys {
@@ -61,7 +64,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 			return nil, &pawl.InvalidError{Field: "Key.ID", Limit: "1 to 64 letters, digits, '_', '-', '.' or ':'"}
 		}
 		if _, twice := k.find(key.ID); twice {
-			return nil, &pawl.InvalidError{Field: "Key.ID", Limit: "given once each"}
+			return nil, &pawl.InvalidError{Field: fmt.Sprintf("key %q", key.ID), Limit: "given only once"}
 		}
 		ring, err := newRingKey(key)
 		if err != nil {
@@ -75,7 +78,7 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 func newRingKey(key Key) (*ringKey, error) {
 	block, err := aes.NewCipher(key.Secret)
 	if err != nil {
-		return nil, &pawl.InvalidError{Field: "Key.Secret", Limit: "16, 24 or 32 bytes"}
+		return nil, &pawl.InvalidError{Field: fmt.Sprintf("Secret of key %q", key.ID), Limit: "16, 24 or 32 bytes"}
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {

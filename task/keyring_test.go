@@ -30,16 +30,20 @@ func keyring(t testing.TB, keys ...task.Key) *task.Keyring {
 
 func TestNewKeyring(t *testing.T) {
 	good := newKey("a:b")
-	for name, keys := range map[string][]task.Key{
-		"none":   nil,
-		"no ID":  {{Secret: good.Secret}},
-		"long":   {{ID: strings.Repeat("x", 65), Secret: good.Secret}},
-		"twice":  {good, good},
-		"short":  {{ID: "x", Secret: good.Secret[:31]}},
-		"second": {good, {ID: "x"}},
+	const badID = "pawl: Key.ID must be 1 to 64 letters, digits, '_', '-', '.' or ':'"
+	for _, c := range []struct {
+		want string
+		keys []task.Key
+	}{
+		{"pawl: Keyring must be made with at least one key", nil},
+		{badID, []task.Key{{Secret: good.Secret}}},
+		{badID, []task.Key{{ID: strings.Repeat("x", 65), Secret: good.Secret}}},
+		{`pawl: key "a:b" must be given only once`, []task.Key{good, good}},
+		{`pawl: Secret of key "x" must be 16, 24 or 32 bytes`, []task.Key{{ID: "x", Secret: good.Secret[:31]}}},
+		{`pawl: Secret of key "y" must be 16, 24 or 32 bytes`, []task.Key{good, {ID: "y"}}},
 	} {
-		if _, err := task.NewKeyring(keys...); !errors.Is(err, pawl.ErrInvalid) {
-			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		if _, err := task.NewKeyring(c.keys...); !errors.Is(err, pawl.ErrInvalid) || err.Error() != c.want {
+			t.Errorf("got %v, want ErrInvalid: %s", err, c.want)
 		}
 	}
 	secret := bytes.Clone(good.Secret)

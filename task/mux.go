@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -18,7 +19,7 @@ type Handler = func(ctx context.Context, job *pawl.Job) (result []byte, err erro
 
 // A Mux holds the handlers of a process by kind, for a worker to run. Register
 // handlers before the Mux is given to a worker: one added later is not seen.
-// The methods are safe for concurrent use.
+// The methods are safe for concurrent use. The zero value is ready.
 type Mux struct {
 	mu         sync.Mutex
 	kinds      map[string]pawl.Kind
@@ -26,7 +27,7 @@ type Mux struct {
 }
 
 // NewMux returns a Mux without handlers.
-func NewMux() *Mux { return &Mux{kinds: map[string]pawl.Kind{}} }
+func NewMux() *Mux { return new(Mux) }
 
 // Handle adds a kind that is not typed; most programs want [Register] or
 // [RegisterResult]. A kind with an empty name runs all kinds that have no
@@ -40,6 +41,9 @@ func (m *Mux) Handle(k pawl.Kind) {
 	defer m.mu.Unlock()
 	if _, taken := m.kinds[k.Name]; taken {
 		panic(fmt.Sprintf("task: kind %q is registered twice", k.Name))
+	}
+	if m.kinds == nil {
+		m.kinds = map[string]pawl.Kind{}
 	}
 	m.kinds[k.Name] = k
 }
@@ -77,14 +81,14 @@ func (m *Mux) Use(middleware ...func(next Handler) Handler) {
 // around their handlers.
 func (m *Mux) Kinds() []pawl.Kind {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	kinds := make([]pawl.Kind, 0, len(m.kinds))
-	for _, name := range slices.Sorted(maps.Keys(m.kinds)) {
-		k := m.kinds[name]
-		for _, wrap := range slices.Backward(m.middleware) {
-			k.Run = wrap(k.Run)
+	kinds := slices.Collect(maps.Values(m.kinds))
+	middleware := slices.Clone(m.middleware)
+	m.mu.Unlock() // middleware may call m
+	slices.SortFunc(kinds, func(a, b pawl.Kind) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range kinds {
+		for _, wrap := range slices.Backward(middleware) {
+			kinds[i].Run = wrap(kinds[i].Run)
 		}
-		kinds = append(kinds, k)
 	}
 	return kinds
 }

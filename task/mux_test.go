@@ -62,6 +62,11 @@ type named struct{}
 
 func (named) Kind() string { return "not a name" }
 
+type noCodec struct{}
+
+func (noCodec) Kind() string      { return "no codec" }
+func (noCodec) Codec() task.Codec { return nil }
+
 type nameless struct{}
 
 func (nameless) Kind() string { return "" }
@@ -88,7 +93,8 @@ func TestRegisterPanics(t *testing.T) {
 		`task: method Codec of task_test.hiddenCodec needs a value receiver`: func(m *task.Mux) {
 			task.RegisterResult(m, func(context.Context, *task.Job[report]) (hiddenCodec, error) { return hiddenCodec{}, nil })
 		},
-		`task: kind "untyped" has a nil handler`: func(m *task.Mux) { m.Handle(pawl.Kind{Name: "untyped"}) },
+		`task: method Codec of task_test.noCodec returned nil`: func(m *task.Mux) { task.Register(m, nothing[noCodec]) },
+		`task: kind "untyped" has a nil handler`:               func(m *task.Mux) { m.Handle(pawl.Kind{Name: "untyped"}) },
 	} {
 		t.Run(want, func(t *testing.T) {
 			m := task.NewMux()
@@ -103,6 +109,19 @@ func TestRegisterPanics(t *testing.T) {
 			}()
 			register(m)
 		})
+	}
+}
+
+// A Mux need not be made by NewMux, and middleware may look at it.
+func TestMuxInMiddleware(t *testing.T) {
+	var m task.Mux
+	m.Use(func(next task.Handler) task.Handler {
+		m.Use()
+		return next
+	})
+	task.Register(&m, nothing[welcome])
+	if k := one(t, &m); k.Name != "welcome" {
+		t.Errorf("got %+v", k)
 	}
 }
 

@@ -175,7 +175,7 @@ func (d *drain) verify(ctx context.Context, ref pawl.Ref, k *kind, ran Ran, took
 		return false, err
 	case !gone && stored.State == pawl.Running && stored.Fence == ref.Fence:
 		return false, nil
-	case !committed(ran.Job, stored, gone, ran.Verb, took):
+	case !committed(d.q, ran.Job, stored, gone, ran.Verb, took):
 		ran.Verb = 0
 	}
 	d.ran = append(d.ran, ran)

@@ -25,7 +25,7 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !committed(r.job, job, gone, verb, p.now().sub(r.claimed)) {
+	if !committed(p.q, r.job, job, gone, verb, p.now().sub(r.claimed)) {
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
@@ -39,16 +39,19 @@ var errBuriedInTx = errors.New("worker: buried in the handler's transaction")
 
 // committed reports whether what is stored can be what verb has made of j, which
 // was claimed so long ago. A nacked job may have gone on meanwhile, and the
-// record of an acked one been kept for as long as it was to be: whether that or a
-// delete by hand was its end can't be told, and the ack is believed.
-func committed(j, stored *pawl.Job, gone bool, verb pawl.Verb, claimed time.Duration) bool {
+// record of an acked one been kept for as long as it was to be, or been one too
+// many: whether that or a delete by hand was its end can't be told, and the ack is
+// believed.
+func committed(q *pawl.Queue, j, stored *pawl.Job, gone bool, verb pawl.Verb, claimed time.Duration) bool {
 	switch {
 	case verb == pawl.Ack && gone:
-		return claimed >= max(j.Retention, j.UniqueWindow)
+		return claimed >= j.UniqueWindow && (claimed >= j.Retention || q.Options().MaxCompleted > 0)
 	case verb == pawl.Ack:
 		return stored.State == pawl.Completed
+	case verb == pawl.Bury && gone:
+		return claimed >= j.UniqueWindow && q.Options().MaxBuried > 0
 	case verb == pawl.Bury:
-		return !gone && stored.State == pawl.Buried
+		return stored.State == pawl.Buried
 	default:
 		return true
 	}

@@ -113,6 +113,54 @@ func TestSettledInTransaction(t *testing.T) {
 	}
 }
 
+// TestSettledAndTooMany: the record of a job that ended in a transaction may be gone
+// before the pool looks, because there is a limit.
+func TestSettledAndTooMany(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		bury  bool
+		limit pawl.SweepSpec // of the queue's Options
+		count worker.Stats
+	}{
+		{name: "completed", limit: pawl.SweepSpec{MaxCompleted: 1}, count: worker.Stats{Completed: 1}},
+		{name: "buried", bury: true, limit: pawl.SweepSpec{MaxBuried: 1}, count: worker.Stats{Failed: 1, Buried: 1}},
+		{name: "completed with another limit", limit: pawl.SweepSpec{MaxBuried: 1}, count: worker.Stats{Lost: 1}},
+		{name: "buried with another limit", bury: true, limit: pawl.SweepSpec{MaxCompleted: 1}, count: worker.Stats{Lost: 1}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, cycling)
+				o := f.q.Options()
+				o.MaxCompleted, o.MaxBuried = c.limit.MaxCompleted, c.limit.MaxBuried
+				f.q = pawl.New(f.q.Storage(), &o)
+				f.enqueue(&pawl.Request{})
+				f.start(worker.Func(func(ctx context.Context, j *pawl.Job) error {
+					tx := f.q.WithTx(write{f.storage, false})
+					settle := func() error { return tx.Ack(ctx, j, nil) }
+					if c.bury {
+						settle = func() error { return tx.Bury(ctx, j, errors.New("failed")) }
+					}
+					if err := settle(); err != nil {
+						t.Error(err)
+					}
+					// What a sweep does that finds newer ones.
+					if err := f.q.Delete(ctx, "", j.ID); err != nil {
+						t.Error(err)
+					}
+					return nil
+				}), nil)
+				rest(time.Second)
+				f.stop()
+				s := f.p.Stats()
+				got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Buried: s.Buried, Lost: s.Lost}
+				if diff := cmp.Diff(c.count, got); diff != "" {
+					t.Errorf("stats (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
 // A pool that can't find out what became of a transaction stops all the same.
 func TestVerifyEndsWithThePool(t *testing.T) {
 	bubble(t, func(t *testing.T) {

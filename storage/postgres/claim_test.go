@@ -45,3 +45,23 @@ func TestClaimAfterManyBecameDue(t *testing.T) {
 		t.Errorf("priorities by queue (-want +got):\n%s", d)
 	}
 }
+
+// TestClaimAfterRowsMoved: the rows of the claimed jobs are elsewhere than the claim
+// has noted, as when VACUUM FULL comes between.
+func TestClaimAfterRowsMoved(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	inSchema(t, s, `CREATE FUNCTION moved() RETURNS trigger LANGUAGE plpgsql AS $$
+		BEGIN NEW.tids = ARRAY(SELECT '(999999,1)'::tid FROM unnest(NEW.tids)); RETURN NEW; END $$;
+		CREATE TRIGGER moved BEFORE INSERT ON pawl_claim FOR EACH ROW EXECUTE FUNCTION moved()`)
+	var want []pawl.ID
+	for range 3 {
+		want = append(want, enqueue(t, s, pawl.Request{Payload: []byte("x")}).ID)
+	}
+	jobs := claim(t, s, 3)
+	for i, j := range jobs {
+		if j.ID != want[i] || string(j.Payload) != "x" {
+			t.Errorf("claimed %v with %q, want %v", j.ID, j.Payload, want[i])
+		}
+		settle(t, s, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+	}
+}

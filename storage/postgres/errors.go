@@ -21,7 +21,6 @@ var ErrServer = errors.New("pawl/postgres: server can't be used")
 // SQLSTATE codes (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 const (
 	codeUnique        = "23505"
-	codeParameter     = "22023"
 	codeReadOnly      = "25006"
 	codeAborted       = "25P02" // the transaction has failed before
 	codeSerialization = "40001"

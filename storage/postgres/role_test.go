@@ -288,3 +288,18 @@ func TestLongNames(t *testing.T) {
 		works(t, open(t, admin, &postgres.Options{Schema: schema, Prefix: strings.Repeat("p", 39) + last}))
 	}
 }
+
+// TestUnknownSystem: a role that may not ask which server it is on works all the
+// same.
+func TestUnknownSystem(t *testing.T) {
+	server := testserver.NewPostgres(t, nil)
+	pool := openPool(t, server, 2)
+	enqueue(t, open(t, pool, nil), pawl.Request{})
+	exec(t, pool, "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
+	exec(t, pool, "CREATE ROLE worker LOGIN")
+	exec(t, pool, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO worker")
+	exec(t, pool, "GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO worker")
+	config := pool.Config()
+	config.ConnConfig.User = "worker"
+	claim(t, open(t, openWith(t, config), &postgres.Options{NoMigrate: true}), 1)
+}

@@ -160,9 +160,6 @@ func (t *tracker) look(ctx context.Context, xids []string) error {
 		ended, committed = append(ended, xid), committed || ok
 		return err
 	}, t.s.q.ended, xids)
-	if code(err) == codeParameter { // in the future: the server is another than it was
-		ended, committed = xids, true
-	}
 	t.forget(ended)
 	if committed {
 		t.s.publish(&events{other: []pawl.Event{{Kind: pawl.EventReady}}})

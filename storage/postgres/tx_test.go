@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -406,5 +407,89 @@ func TestLimitInTxKeepsSettings(t *testing.T) {
 	}
 	if got := settings(); got != want {
 		t.Errorf("after a refusal the settings are %s, want %s", got, want)
+	}
+}
+
+// TestAckOfWhatTheSnapshotLacks: a transaction at a higher isolation level was begun
+// before the claim. It is over, and the claim is not.
+func TestAckOfWhatTheSnapshotLacks(t *testing.T) {
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		t.Run(string(level), func(t *testing.T) {
+			s := fresh(t, postgres.Options{})
+			enqueue(t, s, pawl.Request{Retention: time.Hour})
+			tx := beginAt(t, s, level)
+			if _, err := tx.Exec(t.Context(), "SELECT 1 FROM "+s.Schema()+".pawl_job"); err != nil { // takes the snapshot
+				t.Fatal(err)
+			}
+			ack := pawl.Outcome{Ref: claim(t, s, 1)[0].Ref, Verb: pawl.Ack}
+			if lost, err := s.Tx(tx).Settle(t.Context(), []pawl.Outcome{ack}); !errors.Is(err, pawl.ErrTxOver) {
+				t.Errorf("lost %v, error %v; want ErrTxOver", lost, err)
+			}
+			if err := tx.Commit(t.Context()); err == nil {
+				t.Error("the transaction could be committed")
+			}
+			settle(t, s, ack)
+			if got := state(t, s, ack.Ref.ID); got != pawl.Completed {
+				t.Errorf("the job is %v", got)
+			}
+		})
+	}
+}
+
+// TestAckWaitsForAck: an ack in a transaction waits for another one that removes
+// the record, and is then lost.
+func TestAckWaitsForAck(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	enqueue(t, s, pawl.Request{Retention: pawl.DeleteNow})
+	ack := pawl.Outcome{Ref: claim(t, s, 1)[0].Ref, Verb: pawl.Ack}
+	first, second := beginAt(t, s, pgx.ReadCommitted), beginAt(t, s, pgx.ReadCommitted)
+	settle(t, s.Tx(first), ack)
+	var lost []pawl.Ref
+	var err error
+	var wg sync.WaitGroup
+	wg.Go(func() { lost, err = s.Tx(second).Settle(t.Context(), []pawl.Outcome{ack}) })
+	awaitLocks(t, s, first, 1)
+	if err := first.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if err != nil || len(lost) != 1 || lost[0] != ack.Ref {
+		t.Errorf("lost %v, error %v; want %v", lost, err, ack.Ref)
+	}
+}
+
+// TestInTxCannotCommit: the function has swallowed an error that ended its
+// transaction.
+func TestInTxCannotCommit(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	var id pawl.ID
+	err := s.InTx(t.Context(), func(tx pgx.Tx, w pawl.Writer) error {
+		id = enqueue(t, w, pawl.Request{}).ID
+		if _, err := tx.Exec(t.Context(), "SELECT 1/0"); err == nil {
+			t.Error("1/0 is a number")
+		}
+		return nil
+	})
+	if !errors.Is(err, pawl.ErrTxOver) {
+		t.Errorf("error %v, want ErrTxOver", err)
+	}
+	if got := state(t, s, id); got != 0 {
+		t.Errorf("the job is %v", got)
+	}
+}
+
+// TestTxOfAClosedStore: neither a transaction begun before nor InTx goes on.
+func TestTxOfAClosedStore(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	w := s.Tx(beginAt(t, s, pgx.ReadCommitted))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{})}); !errors.Is(err, pawl.ErrClosed) {
+		t.Errorf("enqueue: %v, want ErrClosed", err)
+	}
+	err := s.InTx(t.Context(), func(pgx.Tx, pawl.Writer) error { t.Error("the function was called"); return nil })
+	if !errors.Is(err, pawl.ErrClosed) {
+		t.Errorf("InTx: %v, want ErrClosed", err)
 	}
 }

@@ -91,6 +91,35 @@ func TestOptionsAreDefaults(t *testing.T) {
 	}
 }
 
+// TestSweepLimits: a sweep keeps what the Options say; negative ones are none.
+func TestSweepLimits(t *testing.T) {
+	s := &sweeps{Storage: memory.New(nil)}
+	for _, c := range []struct {
+		o    pawl.Options
+		want pawl.SweepSpec
+	}{
+		{pawl.Options{}, pawl.SweepSpec{Limit: pawl.MaxStep}},
+		{pawl.Options{BuriedRetention: time.Hour, MaxCompleted: 3, MaxBuried: 2, MaxCanceled: 1},
+			pawl.SweepSpec{Limit: pawl.MaxStep, BuriedRetention: time.Hour, MaxCompleted: 3, MaxBuried: 2, MaxCanceled: 1}},
+		{pawl.Options{BuriedRetention: -1, MaxCompleted: -1, MaxBuried: -1, MaxCanceled: -1}, pawl.SweepSpec{Limit: pawl.MaxStep}},
+	} {
+		if _, err := pawl.New(s, &c.o).Sweep(t.Context()); err != nil || s.last != c.want {
+			t.Errorf("sweep %+v, want %+v, error %v", s.last, c.want, err)
+		}
+	}
+}
+
+// sweeps keeps what the last Sweep was given.
+type sweeps struct {
+	pawl.Storage
+	last pawl.SweepSpec
+}
+
+func (s *sweeps) Sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+	s.last = spec
+	return s.Storage.Sweep(ctx, spec)
+}
+
 func TestInvalidRequests(t *testing.T) {
 	q := open(t, &pawl.Options{MaxPayload: 8})
 	future := time.Now().Add(time.Hour)
@@ -163,6 +192,9 @@ func TestInvalidBatches(t *testing.T) {
 	}
 	if _, err := q.Enqueue(t.Context(), &pawl.Request{Kind: "test", Err: broken}); !errors.Is(err, broken) || !errors.Is(err, pawl.ErrInvalid) {
 		t.Errorf("Request.Err came back as %v", err)
+	}
+	if _, err := q.Prepare(good, nil); !errors.Is(err, pawl.ErrInvalid) {
+		t.Errorf("Prepare of nil: %v", err)
 	}
 	if receipts, err := q.EnqueueMany(t.Context(), nil); err != nil || len(receipts) != 0 {
 		t.Errorf("empty batch: %v, %v", receipts, err)

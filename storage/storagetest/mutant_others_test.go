@@ -24,6 +24,17 @@ func sweepMutants() []mutant {
 			return b
 		}
 	}
+	// given changes what a sweep is given.
+	given := func(f func(spec *pawl.SweepSpec)) func(*reference) pawl.Storage {
+		return func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.sweep = func(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
+				f(&spec)
+				return s.Sweep(ctx, spec)
+			}
+			return b
+		}
+	}
 	rescued := func(f func(r *record)) func(*reference) pawl.Storage {
 		return after(func(_, m *model, s *pawl.Swept, _ time.Time) {
 			for _, ref := range s.Rescued {
@@ -45,6 +56,13 @@ func sweepMutants() []mutant {
 				}
 			}
 		}), []string{"rules/retention keeps the record", "rules/unique until window", "table/completed (acked) × sweep after retention"}},
+		{"completed jobs have no limit", given(func(spec *pawl.SweepSpec) { spec.MaxCompleted = 0 }),
+			[]string{"rules/MaxCompleted deletes the oldest", "rules/ends at one time", "concurrent/sweeps of completed jobs"}},
+		{"limits are mixed up", given(func(spec *pawl.SweepSpec) {
+			spec.MaxCompleted, spec.MaxCanceled = spec.MaxCanceled, spec.MaxCompleted
+		}), []string{"rules/MaxCanceled deletes the oldest", "rules/numbers are counted by state and queue"}},
+		{"a limit deletes one more", given(func(spec *pawl.SweepSpec) { spec.MaxBuried = max(1, spec.MaxBuried-1) * min(1, spec.MaxBuried) }),
+			[]string{"rules/MaxBuried deletes the oldest", "concurrent/sweeps of buried jobs"}},
 		{"rescue spends the attempt", rescued(func(r *record) { r.Attempt++ }),
 			[]string{"rules/rescue", "table/running (claimed) × sweep when due", "model/random"}},
 		{"rescue is not counted", rescued(func(r *record) { r.Rescued-- }), []string{"rules/rescue", "rules/rescue delay"}},

@@ -13,6 +13,7 @@ import (
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/torture/history"
 	"github.com/pawlq/pawl/torture/load"
+	"github.com/pawlq/pawl/torture/results"
 )
 
 // A run is one torture.
@@ -33,24 +34,24 @@ type run struct {
 
 var errViolated = errors.New("guarantees do not hold")
 
-// torture makes a run and judges it.
-func torture(ctx context.Context, o *options, out io.Writer) (err error) {
+// torture makes a run and judges it. What it has shown is nil if it did not get so far.
+func torture(ctx context.Context, o *options, out io.Writer) (shown *results.Total, err error) {
 	r := &run{o: o, out: out, began: time.Now()}
 	fmt.Fprintf(out, "%s\n", o.replay())
 	defer func() { err = errors.Join(err, r.close(err != nil && ctx.Err() == nil)) }()
 	if err := r.prepare(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := r.attack(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	left, err := r.finish(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	report, err := r.judge(ctx, left)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	return r.tell(report)
 }

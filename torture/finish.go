@@ -127,9 +127,10 @@ const (
 )
 
 // tell prints the outcome and says whether it is as it should be.
-func (r *run) tell(report *check.Report) error {
+func (r *run) tell(report *check.Report) (*results.Total, error) {
 	fmt.Fprintf(r.out, "%s on %s, seed %d, faults for %v: %s\n", "torture", r.o.storage, r.o.seed, r.lasted.Round(time.Second), r.hits())
 	report.Write(r.out)
+	shown := r.result(report)
 	var err error
 	if !report.Clean() {
 		err = errViolated
@@ -137,18 +138,20 @@ func (r *run) tell(report *check.Report) error {
 	if r.crew != nil {
 		for _, text := range r.crew.problems() {
 			err = errors.Join(err, errors.New(text))
+			shown.Counts[results.Others]++
+			shown.Broken = shown.Seeds
 		}
 	}
 	if r.o.faults && r.o.vacuity {
 		err = errors.Join(err, r.vacuous(report))
 	}
 	if err != nil {
-		return errors.Join(err, r.writeFaults())
+		return shown, errors.Join(err, r.writeFaults())
 	}
 	if r.o.results != "" {
-		return results.Add(r.o.results, r.result(report))
+		return shown, results.Put(r.o.results, shown)
 	}
-	return nil
+	return shown, nil
 }
 
 // vacuous fails if the faults have hardly hit: then nothing was shown.

@@ -5,6 +5,7 @@
 //
 //	go run . -storage sqlite -jobs 20000 -for 20s
 //	go run . -storage postgres -jobs 1000000 -for 10m -results RESULTS.md
+//	go run . -soak /tmp/soak -results RESULTS.md    # until all is reached; start it again to go on
 //	go run . -storage memory -faults=false
 //	go run . show FOLDER ID     # what histories that were kept tell of a job
 //
@@ -53,7 +54,11 @@ func start(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return torture(ctx, o, os.Stdout)
+	if o.soak != "" {
+		return runSoak(ctx, o, goals, os.Stdout)
+	}
+	_, err = torture(ctx, o, os.Stdout)
+	return err
 }
 
 // options are what a run is.
@@ -70,7 +75,7 @@ type options struct {
 	every, cutEvery    time.Duration
 	drain              time.Duration
 	results, keep      string
-	only               string
+	only, soak         string
 	vacuity            bool
 }
 
@@ -95,15 +100,29 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
 	f.StringVar(&o.only, "only", "", "make only these `faults`, such as \"server kills,worker pauses\"")
 	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
+	f.StringVar(&o.soak, "soak", "", "make runs until all goals are reached, of a storage if one is named, for 150m at most if nothing else is said; keep the totals in this `folder`, and go on from them")
 	f.StringVar(&o.keep, "keep", "", "leave histories and logs in this `folder`")
 	f.BoolVar(&o.vacuity, "vacuity", true, "fail if the faults did not really hit")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
+	if o.soak != "" {
+		given := map[string]bool{}
+		f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+		if !given["storage"] {
+			o.storage = ""
+		} else if !slices.Contains(storages(), o.storage) {
+			return nil, fmt.Errorf("no storage %q; there are %v", o.storage, storages())
+		}
+		if !given["for"] {
+			o.duration = soakTime
+		}
+		return o, nil
+	}
 	if !slices.Contains(storages(), o.storage) {
 		return nil, fmt.Errorf("no storage %q; there are %v", o.storage, storages())
 	}
-	for name := range strings.SplitSeq(o.only, ",") {
+	for name := range strings.SplitSeq(o.only, ",") { // faultNames has the empty one too
 		if !slices.Contains(faultNames[:], name) {
 			return nil, fmt.Errorf("no fault %q; there are %q", name, faultNames[1:])
 		}
@@ -116,6 +135,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	return o, nil
 }
+
+// soakTime is how long a soak goes on by default.
+const soakTime = 150 * time.Minute
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {

@@ -1,23 +1,36 @@
 package main
 
 import (
-	"fmt"
-	"time"
-
 	"github.com/pawlq/pawl/torture/check"
+	"github.com/pawlq/pawl/torture/results"
 )
 
-// result is the line of a run in the page of results.
-func (r *run) result(c *check.Report) []any {
+// result is what a run has shown.
+func (r *run) result(c *check.Report) *results.Total {
 	hit := r.faults.counts()
+	t := &results.Total{Storage: r.o.storage, Seeds: []uint64{r.o.seed}, Returns: c.Returns, Causes: c.Causes, Vain: c.RunsAgain, Faults: r.lasted,
+		Worst: results.Worst{RecoverP50: c.RecoverP50, RecoverP99: c.RecoverP99, RecoverMax: c.RecoverMax, Vain: c.MostRunsAgain}}
+	for _, d := range c.Memory {
+		t.Worst.Drift = max(t.Worst.Drift, d.Percent())
+	}
 	lost := c.Broken[check.Lost] + c.Broken[check.Ghost] + c.Broken[check.Unresolved]
 	doubled := c.Broken[check.Executions] + c.Broken[check.Effects] + c.Broken[check.Claims] + c.Broken[check.Final]
-	kills := int64(hit[killWorker])
-	if c.Deaths > 0 {
-		kills = c.Deaths - int64(hit[killProducer])
+	others := -lost - doubled - c.Broken[check.StaleWrite]
+	for _, n := range c.Broken {
+		others += n
 	}
-	return []any{r.o.storage, c.Jobs, c.Executions, kills, hit[pauseWorker], hit[killServer], hit[haltServer], hit[endBackends], hit[cutCommits],
-		fmt.Sprintf("%d, %d", c.Unknown, c.UnknownTx), c.StaleOffered,
-		fmt.Sprintf("%.2f s / %.2f s", c.RecoverP50.Seconds(), c.RecoverP99.Seconds()),
-		fmt.Sprintf("%d / %d / %d", lost, doubled, c.Broken[check.StaleWrite]), r.lasted.Round(time.Second), r.o.seed}
+	t.Counts = results.Counts{
+		results.Legs: 1, results.Returned: int64(len(c.Returns)),
+		results.Jobs: c.Jobs, results.Runs: c.Executions, results.Deaths: c.Deaths, results.Closed: c.Closed - int64(c.Broken[check.Leaks]),
+		results.Unknown: c.Unknown, results.UnknownTx: c.UnknownTx, results.Stale: c.StaleOffered,
+		results.Lost: int64(lost), results.Doubled: int64(doubled), results.StaleAccepted: int64(c.Broken[check.StaleWrite]), results.Others: int64(others),
+	}
+	for name, k := range map[string]faultKind{results.Kills: killWorker, results.Pauses: pauseWorker, results.ServerKills: killServer,
+		results.ServerStops: haltServer, results.Backends: endBackends, results.Cuts: cutCommits} {
+		t.Counts[name] = int64(hit[k])
+	}
+	if !c.Clean() {
+		t.Broken = t.Seeds
+	}
+	return t
 }

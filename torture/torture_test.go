@@ -38,7 +38,7 @@ func TestTorture(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out strings.Builder
-				err = torture(t.Context(), o, &out)
+				_, err = torture(t.Context(), o, &out)
 				if err != nil && strings.Contains(err.Error(), "is not installed") && os.Getenv(testserver.RequireEnv) != "1" {
 					t.Skipf("SKIPPED: %v", err)
 				}

@@ -30,14 +30,24 @@ func (c *checker) judgeMemory() {
 		if n < leastSamples {
 			continue
 		}
-		c.r.Memory = append(c.r.Memory, Drift{name, n, median(m[n/4 : n/2]), median(m[n*3/4:])})
+		d := Drift{name, n, median(m[n/4 : n/2]), median(m[n*3/4:])}
+		c.r.Memory = append(c.r.Memory, d)
+		if n >= longSamples && d.Percent() > mostDrift {
+			c.r.add(Leaks, "memory of %v", d)
+		}
 	}
 	slices.SortFunc(c.r.Memory, func(a, b Drift) int { return cmp.Compare(b.Samples, a.Samples) })
 	c.r.Memory = c.r.Memory[:min(len(c.r.Memory), 2)]
 }
 
-// leastSamples is what a drift is taken of; there is a sample each second or so.
-const leastSamples = 20
+const (
+	// leastSamples is what a drift is taken of; there is a sample each second or so.
+	leastSamples = 20
+	// longSamples is how many there must be for a growth to mean something, and
+	// mostDrift what it may be then, in percent.
+	longSamples = 550
+	mostDrift   = 5
+)
 
 func median(all []int64) int64 {
 	sorted := slices.Sorted(slices.Values(all))

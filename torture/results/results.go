@@ -9,35 +9,42 @@ import (
 	"strings"
 )
 
-// The page is its head, and then a line for each storage's last run.
-const head = `# Results
+// The page is its introduction, and a table with a line for each storage.
+const introduction = `# Results
 
-Written by the runs themselves (` + "`-results`" + `), the last one of each storage. What the columns mean and what is
-checked beside them is in README.md. A job is lost if it was accepted and did not end as it should; doubled if it
-ran more often than its counts say, or left more than one effect in its database; stale is an outcome of a claim that was
-over and that was accepted all the same.
+Written by the runs themselves (` + "`-results`" + `), the last soak, or run, of each storage. What is checked is in
+README.md. A job is lost if it was accepted and did not end as it should; doubled if it ran more often than its counts
+say, or left more than one effect in its database; stale is an outcome of a claim that was over and that was
+accepted all the same; others are violations of what else must hold. Runs are in vain if their claim was taken back.
 
-| storage | jobs | runs | worker kills | pauses | server kills | server stops | backends ended | commit cuts | unknown enqueues, transactions | stale outcomes offered | rescued after a worker's death, p50 / p99 | lost / doubled / stale accepted | faults for | seed |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|
 `
 
-// Add puts a line into the page, in the place of the older one with the same first
-// cell.
-func Add(path string, cells []any) error {
+// Put puts a line into the page, in the place of the older one of its storage.
+func Put(path string, t *Total) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	first := fmt.Sprintf("| %v |", cells[0])
-	text := head
-	for line := range strings.Lines(strings.TrimPrefix(string(old), head)) {
-		if strings.HasPrefix(line, "| ") && !strings.HasPrefix(line, "| storage") && !strings.HasPrefix(line, first) {
-			text += strings.TrimSpace(line) + "\n"
+	text := head()
+	_, lines, _ := strings.Cut(string(old), text)
+	for line := range strings.Lines(lines) {
+		if !strings.HasPrefix(line, "| "+t.Storage+" |") {
+			text += line
 		}
 	}
 	text += "|"
-	for _, cell := range cells {
-		text += fmt.Sprintf(" %v |", cell)
+	for _, c := range columns {
+		text += fmt.Sprintf(" %s |", c.cell(t))
 	}
 	return os.WriteFile(path, []byte(text+"\n"), 0o644)
+}
+
+// head is what comes before the lines of storages. A page with another one is begun anew.
+func head() string {
+	names, rule := "|", "|"
+	for _, c := range columns {
+		names += " " + c.head + " |"
+		rule += "---|"
+	}
+	return introduction + names + "\n" + rule + "\n"
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -63,9 +62,10 @@ func TestHours(t *testing.T) {
 	if *page == "" {
 		return
 	}
-	line := []any{"simulation", jobs, total.runs, kills, pauses, "–", "–", "–", "–", "–", total.lost, "–", "0 / 0 / 0",
-		fmt.Sprintf("%d h of virtual time", *hours), *seed}
-	if err := results.Add(*page, line); err != nil {
+	line := &results.Total{Storage: "simulation", Seeds: []uint64{*seed}, Faults: time.Duration(*hours) * time.Hour, Counts: results.Counts{
+		results.Jobs: int64(jobs), results.Runs: int64(total.runs), results.Kills: int64(kills), results.Pauses: int64(pauses),
+		results.Stale: int64(total.lost)}}
+	if err := results.Put(*page, line); err != nil {
 		t.Error(err)
 	}
 }

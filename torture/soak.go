@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/pawlq/pawl/torture/results"
+)
+
+// A goal is what a soak wants to have shown of a storage, and the arguments of the legs
+// by which it gets there.
+type goal struct {
+	name, storage string
+	want          results.Counts
+	leg           []string
+	last          bool // after those that are not
+}
+
+// Legs of goals.
+var (
+	// Claims bring many jobs, so that they pass in spite of all.
+	crowd = []string{"-slots", "50", "-callers", "3", "-batch", "200"}
+	// The server goes away and comes back, and nothing else happens.
+	away = append([]string{"-only", killServer.String(), "-for", "75s", "-every", "25s", "-jobs", "120000"}, crowd...)
+	// Long enough to tell whether a worker grows.
+	long = []string{"-for", "12m", "-jobs", "250000", "-every", "1s", "-cut-every", "1s"}
+)
+
+// goals are those of a whole soak. On a machine with two cores that does nothing else it
+// takes about two hours.
+var goals = []goal{
+	{"postgres", "postgres", wanted(1_000_000, 500, 100, 2000), append([]string{"-jobs", "200000", "-for", "80s", "-every", "200ms", "-cut-every", "150ms"}, crowd...), false},
+	{"mysql", "mysql", wanted(500_000, 300, 60, 2000), append([]string{"-jobs", "100000", "-for", "60s", "-every", "200ms", "-cut-every", "120ms"}, crowd...), false},
+	{"redis", "redis", wanted(1_000_000, 300, 60, 2000), append([]string{"-jobs", "200000", "-for", "60s", "-every", "200ms", "-cut-every", "120ms"}, crowd...), false},
+	{"sqlite", "sqlite", wanted(200_000, 200, 0, 0), append([]string{"-jobs", "50000", "-for", "40s", "-every", "300ms"}, crowd...), false},
+	{"postgres, server kills only", "postgres", results.Counts{results.Returned: 5}, away, true},
+	{"mysql, server kills only", "mysql", results.Counts{results.Returned: 5}, away, true},
+	{"redis, server kills only", "redis", results.Counts{results.Returned: 5}, away, true},
+	{"postgres, long", "postgres", results.Counts{results.Legs: 1}, long, true},
+	{"mysql, long", "mysql", results.Counts{results.Legs: 1}, long, true},
+	{"redis, long", "redis", results.Counts{results.Legs: 1}, long, true},
+	{"sqlite, long", "sqlite", results.Counts{results.Legs: 1}, long, true},
+}
+
+func wanted(jobs, kills, serverKills, cuts int64) results.Counts {
+	c := results.Counts{results.Jobs: jobs, results.Kills: kills, results.ServerKills: serverKills, results.Cuts: cuts, results.Stale: 100}
+	if cuts > 0 {
+		c[results.Unknown] = 50
+	}
+	return c
+}
+
+// progress is the part of a goal that is reached.
+func (g *goal) progress(t *results.Total) float64 {
+	done := 1.0
+	for name, n := range g.want {
+		if n > 0 {
+			done = min(done, float64(t.Counts[name])/float64(n))
+		}
+	}
+	return done
+}
+
+// A soak is kept in a file of its folder, so that it can go on another time.
+type soak struct {
+	o      *options
+	out    io.Writer
+	goals  []goal
+	until  time.Time
+	Totals map[string]*results.Total // by name of the goal
+	Took   map[string]time.Duration  // by the last leg
+}
+
+const soakFile = "soak.json"
+
+var errBroken = errors.New("there were legs in which something did not hold")
+
+// runSoak makes legs until all goals are reached or the time is over.
+func runSoak(ctx context.Context, o *options, goals []goal, out io.Writer) error {
+	s := &soak{o: o, out: out, goals: goals, until: time.Now().Add(o.duration), Totals: map[string]*results.Total{}, Took: map[string]time.Duration{}}
+	if err := s.read(); err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		g := s.next()
+		if g == nil {
+			break
+		}
+		if err := s.leg(ctx, g); err != nil {
+			return err
+		}
+	}
+	return errors.Join(ctx.Err(), s.tell())
+}
+
+// next is the goal that is furthest from being reached, of those that come first, and for
+// which there is time; nil if there is none.
+func (s *soak) next() (next *goal) {
+	least := 2.0
+	for i := range s.goals {
+		g := &s.goals[i]
+		if s.o.storage != "" && g.storage != s.o.storage || time.Now().Add(s.Took[g.name]).After(s.until) {
+			continue
+		}
+		done := g.progress(s.total(g))
+		if done >= 1 {
+			continue
+		}
+		if g.last {
+			done++
+		}
+		if done < least {
+			next, least = g, done
+		}
+	}
+	return next
+}
+
+func (s *soak) total(g *goal) *results.Total {
+	if s.Totals[g.name] == nil {
+		s.Totals[g.name] = &results.Total{Storage: g.name}
+	}
+	return s.Totals[g.name]
+}
+
+// leg makes a leg towards a goal, whose outcome counts whatever it is.
+func (s *soak) leg(ctx context.Context, g *goal) error {
+	seed := 1 + rand.Uint64N(1_000_000)
+	args := slices.Concat([]string{"-storage", g.storage, "-seed", fmt.Sprint(seed), "-vacuity=false", "-drain", "5m"}, g.leg)
+	o, err := parse(args, s.out)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	shown, err := torture(ctx, o, s.out)
+	if shown == nil {
+		return err // it was broken off
+	}
+	shown.Storage = g.name
+	s.Took[g.name] = time.Since(began)
+	t := s.total(g)
+	t.Add(shown)
+	fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted, the last one in %v (%v)\n\n", g.name, len(t.Seeds), 100*min(1, g.progress(t)),
+		s.Took[g.name].Round(time.Second), err)
+	if s.o.results != "" {
+		if err := results.Put(s.o.results, t); err != nil {
+			return err
+		}
+	}
+	return s.write()
+}
+
+func (s *soak) read() error {
+	if err := os.MkdirAll(s.o.soak, 0o755); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(s.o.soak, soakFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, s)
+}
+
+func (s *soak) write() error {
+	text, err := json.MarshalIndent(s, "", "\t")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(s.o.soak, soakFile)
+	if err := os.WriteFile(path+".new", text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// tell says what was reached, and fails if something did not hold in any leg.
+func (s *soak) tell() error {
+	var broken []string
+	for i := range s.goals {
+		g := &s.goals[i]
+		t := s.Totals[g.name]
+		if t == nil {
+			continue
+		}
+		fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted; %v\n", g.name, len(t.Seeds), 100*min(1, g.progress(t)), t.Counts)
+		if len(t.Broken) > 0 {
+			broken = append(broken, fmt.Sprintf("%s: seeds %v", g.name, t.Broken))
+		}
+	}
+	if broken != nil {
+		return fmt.Errorf("%w: %s", errBroken, strings.Join(broken, "; "))
+	}
+	return nil
+}

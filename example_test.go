@@ -82,6 +82,31 @@ func ExampleRequest_uniqueKey() {
 }
 
 // Wait for a job to end and read its result.
+// A queue that holds two waiting jobs refuses the third, or lets it wait for room.
+func ExampleOptions_depth() {
+	ctx := context.Background()
+	q := pawl.New(memory.New(nil), &pawl.Options{Depth: map[string]int{"mail": 2}})
+	mail := func(ctx context.Context, whenFull pawl.WhenFull) error {
+		_, err := q.Enqueue(ctx, &pawl.Request{Queue: "mail", Kind: "welcome", WhenFull: whenFull})
+		return err
+	}
+	for range 3 {
+		err := mail(ctx, pawl.Reject) // which is the default
+		fmt.Println(err, errors.Is(err, pawl.ErrFull))
+	}
+
+	// A waiting enqueue whose context ends gets ErrFull as well: nothing was stored.
+	done := make(chan error)
+	go func() { done <- mail(ctx, pawl.Block) }()
+	_, err := q.Claim(ctx, &pawl.ClaimOptions{Queues: []string{"mail"}}) // makes room, as a worker does
+	fmt.Println(err, <-done)
+	// Output:
+	// <nil> false
+	// <nil> false
+	// pawl: queue is full: "mail" holds 2 waiting jobs true
+	// <nil> <nil>
+}
+
 func ExampleQueue_Wait() {
 	ctx := context.Background()
 	q := pawl.New(memory.New(nil), nil)

@@ -157,10 +157,15 @@ const (
 	// The enqueues of a process are tried in the order in which they came, but one
 	// for which there is room goes before those that need more: a batch may wait
 	// for as long as smaller ones come. Storages do not see Block.
+	//
+	// A handler should not Block on a queue that its own workers empty: once it runs
+	// in all their slots and waits, nobody makes room, until its Timeout.
 	Block
 )
 
-// A Receipt says what Enqueue did with one request.
+// A Receipt says what Enqueue did with one request. With an error its Status is 0,
+// and ID and Queue are those of the request: what became of it is found out by
+// enqueueing it with that ID once more.
 type Receipt struct {
 	ID     ID // the job in the storage: the request's own, or the holder of its key
 	Queue  string

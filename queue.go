@@ -93,7 +93,8 @@ type Options struct {
 	Timeout time.Duration
 
 	// Depth limits the waiting jobs of queues by name; "" names all others.
-	// Without an entry there is no limit.
+	// Without an entry there is no limit. What becomes of a job beyond it,
+	// WhenFull says; in a transaction Block is Reject.
 	Depth map[string]int
 
 	// MaxQueues bounds how many different queues this process may enqueue to,
@@ -246,10 +247,15 @@ func (q *Queue) EnqueueMany(ctx context.Context, reqs []*Request) ([]Receipt, er
 // defaults filled in, and validated. It is for those who test storages or
 // write to one directly.
 func (q *Queue) Prepare(reqs ...*Request) ([]*Request, error) {
+	if slices.Contains(reqs, nil) {
+		return nil, errNilRequest
+	}
 	filled := q.fill(reqs)
 	err := q.validate(filled)
 	return unblocked(filled), err
 }
+
+var errNilRequest = &InvalidError{"request", "given; it is nil"}
 
 func enqueueOne(ctx context.Context, many EnqueueFunc, r *Request) (Receipt, error) {
 	receipts, err := many(ctx, []*Request{r})
@@ -269,7 +275,7 @@ func (q *Queue) enqueueBy(ctx context.Context, store EnqueueFunc, reqs []*Reques
 		return nil, &InvalidError{"requests", "at most 10000 in one call"}
 	}
 	if slices.Contains(reqs, nil) {
-		return nil, &InvalidError{"request", "not nil"}
+		return nil, errNilRequest
 	}
 	filled := q.fill(reqs)
 	receipts, err := store(ctx, filled)
@@ -396,7 +402,7 @@ func (tx *Tx) Ack(ctx context.Context, j *Job, result []byte) error {
 // Nack is [Queue.Nack] in the transaction.
 func (tx *Tx) Nack(ctx context.Context, j *Job, cause error) error {
 	if cause == nil {
-		return &InvalidError{"cause", "not nil"}
+		return errNilCause
 	}
 	return tx.settle(ctx, j, OutcomeOf(j, cause, tx.q.opts.Backoff))
 }
@@ -588,10 +594,12 @@ func (q *Queue) Ack(ctx context.Context, j *Job, result []byte) error {
 // [RetryAfter], [Permanent] or [Snooze]. Errors are as for Ack.
 func (q *Queue) Nack(ctx context.Context, j *Job, cause error) error {
 	if cause == nil {
-		return &InvalidError{"cause", "not nil"}
+		return errNilCause
 	}
 	return q.settleOne(ctx, j, OutcomeOf(j, cause, q.opts.Backoff))
 }
+
+var errNilCause = &InvalidError{"cause", "given; it is nil"}
 
 // Bury moves a claimed job to the dead-letter queue. Errors are as for Ack.
 func (q *Queue) Bury(ctx context.Context, j *Job, cause error) error {

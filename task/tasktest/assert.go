@@ -48,14 +48,14 @@ func RefuteEnqueued[A task.Args](t TB, q *pawl.Queue, match func(A) bool) {
 // committed or not.
 func AssertRecorded[A task.Args](t TB, r *Recorder, match func(A) bool) *task.Job[A] {
 	t.Helper()
-	return assert(t, r.jobs(), match)
+	return assert(t, recorded(t, r), match)
 }
 
 // RefuteRecorded ends the test if r recorded a job for which AssertRecorded
 // would pass.
 func RefuteRecorded[A task.Args](t TB, r *Recorder, match func(A) bool) {
 	t.Helper()
-	refute(t, r.jobs(), match)
+	refute(t, recorded(t, r), match)
 }
 
 func assert[A task.Args](t TB, jobs []*pawl.Job, match func(A) bool) *task.Job[A] {

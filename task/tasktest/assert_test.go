@@ -276,3 +276,37 @@ func TestRecorderSeesWhatTheProgramMade(t *testing.T) {
 	enqueue(t, q, task.New(welcome{UserID: 7}))
 	tasktest.AssertRecorded(t, &rec, id(7))
 }
+
+// What the program, or middleware after the Recorder, does to a request later
+// changes nothing of what was recorded.
+func TestRecorderKeepsItsOwn(t *testing.T) {
+	var rec tasktest.Recorder
+	trace := task.InjectTrace(func(_ context.Context, meta map[string]string) { meta["trace"] = "x" })
+	q := pawl.New(memory.New(nil), &pawl.Options{Middleware: []pawl.EnqueueMiddleware{rec.Middleware, trace}})
+	r := &pawl.Request{Kind: "k", Payload: []byte("one"), Meta: map[string]string{"a": "b"}}
+	enqueue(t, q, r)
+	copy(r.Payload, "two")
+	got := rec.Entries()[0].Request
+	if string(got.Payload) != "one" || len(got.Meta) != 1 {
+		t.Errorf("recorded %q, %v", got.Payload, got.Meta)
+	}
+}
+
+// A Recorder that no Queue knows fails all assertions, also those that nothing was
+// enqueued.
+func TestRecorderWithoutQueue(t *testing.T) {
+	var rec tasktest.Recorder
+	q := pawl.New(memory.New(nil), nil)
+	enqueue(t, q, task.New(welcome{UserID: 7}))
+	for name, f := range map[string]func(t tasktest.TB){
+		"AssertRecorded":   func(t tasktest.TB) { tasktest.AssertRecorded(t, &rec, id(7)) },
+		"RefuteRecorded":   func(t tasktest.TB) { tasktest.RefuteRecorded(t, &rec, id(8)) },
+		"AssertEnqueuedTx": func(t tasktest.TB) { tasktest.AssertEnqueuedTx(t, q.WithTx(q.Storage()), &rec, id(7)) },
+		"AssertCommitted":  func(t tasktest.TB) { tasktest.AssertCommitted(t, q, &rec, id(7)) },
+	} {
+		const want = "tasktest: the Recorder's Middleware is in no Queue: it goes first into pawl.Options.Middleware"
+		if got := failure(t, f); got != want {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}

@@ -201,7 +201,8 @@ func apart(ctx context.Context, next task.Handler, job *pawl.Job, wanted func() 
 //
 // The first two calls are left alone and show what has to be. In the third each
 // job is run twice. Then there is a call for each [Effect] told in the first, in
-// which one run is stopped after it. So the failure says where.
+// which one run is stopped after it. So the failure says where. If no handler ran,
+// or none told an Effect, so that there was nowhere to stop, the test ends too.
 func Idempotent[W any](t TB, scenario func(c *Chaos) W) {
 	t.Helper()
 	plain := &Chaos{plan: plan{no: true}}
@@ -217,6 +218,9 @@ func Idempotent[W any](t TB, scenario func(c *Chaos) W) {
 	}
 	compare(&Chaos{plan: plan{no: true}}, "the scenario ends differently without chaos")
 	compare(&Chaos{plan: plan{only: -1}}, "not idempotent: each job was run to its end twice")
+	if len(plain.told) == 0 {
+		t.Fatalf("tasktest: no run could be stopped on its way: what handlers do has to tell so by tasktest.Effect, with their context")
+	}
 	for i, effect := range plain.told {
 		c := &Chaos{plan: plan{only: i + 1}}
 		compare(c, fmt.Sprintf("not idempotent: a run was stopped after %s, and the job run again", effect))

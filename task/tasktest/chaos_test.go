@@ -139,7 +139,11 @@ func TestIdempotent(t *testing.T) {
 func TestIdempotentOfBadScenarios(t *testing.T) {
 	calls := 0
 	for want, f := range map[string]func(c *tasktest.Chaos) int{
-		"no handler ran":   func(*tasktest.Chaos) int { return 0 },
+		"no handler ran": func(*tasktest.Chaos) int { return 0 },
+		"no run could be stopped on its way": func(c *tasktest.Chaos) int {
+			scenario(t, func(context.Context, *account, *task.Job[welcome]) error { return nil })(c)
+			return 0
+		},
 		"ends differently": func(c *tasktest.Chaos) int { scenario(t, idempotent)(c); calls++; return calls },
 		"another order": func(c *tasktest.Chaos) int {
 			calls++

@@ -14,7 +14,11 @@ import (
 // backoff of failed jobs, leases, StartBefore, retention. So a test enqueues,
 // calls Advance, then Sweep of the Queue, which takes jobs from workers whose
 // leases are over, and worker.Drain, which runs what is due. storage/memory and
-// storage/sqlite take a Clock, and a [Recorder] does; servers have their own.
+// storage/sqlite take one, and a [Recorder] does.
+//
+// The storages on servers take one too, which their Store goes by instead of the
+// server's clock. All Stores on the tables then have to be given the same, so it
+// is for tests that have the tables to themselves, in one process.
 //
 // It does not move time.Now, which a pool and handlers go by: for those, run the
 // test on storage/memory in a bubble of testing/synctest, where all clocks are

@@ -5,7 +5,7 @@
 // [Chaos]) and has a [Clock] for storages.
 //
 // The jobs that [Run] and [RunJob] run are stored nowhere. A handler that acks
-// its job in a transaction of its own, or reports progress, needs one that is:
-// run it with the RunOne of package worker. Its Drain runs all jobs that a test
+// its job by itself, in a transaction or not, or reports progress, needs one that
+// is: run it with the RunOne of package worker. Its Drain runs all jobs that a test
 // enqueued.
 package tasktest

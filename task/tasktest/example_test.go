@@ -2,11 +2,15 @@ package tasktest_test
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
+	"github.com/pawlq/pawl/storage/sqlite"
 	"github.com/pawlq/pawl/task"
 	"github.com/pawlq/pawl/task/tasktest"
 	"github.com/pawlq/pawl/worker"
@@ -90,6 +94,39 @@ func ExampleAssertEnqueued() {
 	// Ada 0
 	// tasktest: a job of kind "greet" matches: {Name:Ada}; enqueued:
 	// 	kind "greet", queue "default", ready, tasktest_test.Greet{Name:Ada}
+}
+
+// What was enqueued is seen before the commit, by a Recorder, and asked for in the
+// transaction itself.
+func ExampleAssertEnqueuedTx() {
+	t := new(printingTB)                         // in a test: its *testing.T
+	folder, err := os.MkdirTemp("", "tasktest-") // in a test: t.TempDir()
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	defer os.RemoveAll(folder)
+	store, err := sqlite.Open(t.Context(), filepath.Join(folder, "test.db"), nil)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	defer store.Close()
+
+	var rec tasktest.Recorder
+	q := pawl.New(store, &pawl.Options{Middleware: []pawl.EnqueueMiddleware{rec.Middleware}})
+	err = store.InTx(t.Context(), func(tx *sql.Tx, w pawl.Writer) error {
+		qtx := q.WithTx(w)
+		if _, err := qtx.Enqueue(t.Context(), task.New(Greet{"Ada"})); err != nil { // or what is tested
+			return err
+		}
+		job := tasktest.AssertEnqueuedTx(t, qtx, &rec, func(g Greet) bool { return g.Name == "Ada" })
+		fmt.Println(job.Args.Name, job.State)
+		return nil
+	})
+	job := tasktest.AssertCommitted[Greet](t, q, &rec, nil)
+	fmt.Println(job.Args.Name, err)
+	// Output:
+	// Ada ready
+	// Ada <nil>
 }
 
 func ExampleEnqueued() {

@@ -1,7 +1,9 @@
 package tasktest
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -20,26 +22,31 @@ type Recorder struct {
 	Clock func() time.Time
 
 	mu      sync.Mutex
+	used    bool // by a Queue
 	entries []Entry
 }
 
 // An Entry is one request that was enqueued without an error, and its receipt.
 type Entry struct {
-	Request *pawl.Request // with ID and defaults filled in
+	Request *pawl.Request // with ID and defaults filled in; the Recorder's own copy
 	Receipt pawl.Receipt
 	at      time.Time
 }
 
 // Middleware is a [pawl.EnqueueMiddleware].
 func (r *Recorder) Middleware(next pawl.EnqueueFunc) pawl.EnqueueFunc {
+	r.mu.Lock()
+	r.used = true
+	r.mu.Unlock()
 	return func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 		if ctx.Value(probeKey{}) != nil {
 			return next(ctx, reqs)
 		}
-		// What follows may change the requests.
+		// What follows may change the requests, and the caller what they hold.
 		copies := make([]pawl.Request, len(reqs))
 		for i, req := range reqs {
 			copies[i] = *req
+			copies[i].Payload, copies[i].Meta = bytes.Clone(req.Payload), maps.Clone(req.Meta)
 		}
 		receipts, err := next(ctx, reqs)
 		if err != nil {
@@ -87,6 +94,19 @@ func (r *Recorder) jobs() []*pawl.Job {
 		jobs = append(jobs, j)
 	}
 	return jobs
+}
+
+// recorded returns the jobs of r. It ends a test whose r can see none, which an
+// assertion that a job is missing would pass.
+func recorded(t TB, r *Recorder) []*pawl.Job {
+	t.Helper()
+	r.mu.Lock()
+	used := r.used
+	r.mu.Unlock()
+	if !used {
+		t.Fatalf("tasktest: the Recorder's Middleware is in no Queue: it goes first into pawl.Options.Middleware")
+	}
+	return r.jobs()
 }
 
 // Recorded returns the recorded jobs of the kind of A in the order in which they

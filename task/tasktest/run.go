@@ -19,7 +19,8 @@ import (
 // handler returned, or why args could not have been enqueued or decoded.
 //
 // The handler runs on the caller's goroutine, so it may call t.Fatal. Its job is
-// stored nowhere; see the package comment for handlers that settle it.
+// stored nowhere: if the handler settles it, by Ack of a [pawl.Queue] or a
+// [pawl.Tx], it is told pawl.ErrLost. Such a handler is run by worker.RunOne.
 func Run[A task.Args](ctx context.Context, f func(ctx context.Context, job *task.Job[A]) error, args A) error {
 	m := task.NewMux()
 	task.Register(m, f)

@@ -113,6 +113,9 @@ func TestJob(t *testing.T) {
 	if _, err := tasktest.Job(&pawl.Request{}); !errors.Is(err, pawl.ErrInvalid) {
 		t.Errorf("a request without a kind: got %v", err)
 	}
+	if _, err := tasktest.Job(nil); !errors.Is(err, pawl.ErrInvalid) {
+		t.Errorf("no request: got %v", err)
+	}
 }
 
 func TestRunJobCallsHooks(t *testing.T) {

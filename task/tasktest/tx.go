@@ -17,7 +17,8 @@ import (
 // rollback, whole or to a savepoint, and says so.
 //
 // It asks by enqueueing the job's ID once more, which changes nothing if it is
-// there, since a transaction can't list jobs; r's queue is that of tx. A database
+// there, since a transaction can't list jobs. So r's Middleware is that of the
+// Queue of tx. A database
 // server lets that wait for another open transaction that enqueued the ID: after
 // 5 s the test ends.
 func AssertEnqueuedTx[A task.Args](t TB, tx *pawl.Tx, r *Recorder, match func(A) bool) *task.Job[A] {
@@ -68,7 +69,7 @@ func AssertCommitted[A task.Args](t TB, q *pawl.Queue, r *Recorder, match func(A
 // ends the test if there is none.
 func newest[A task.Args](t TB, r *Recorder, match func(A) bool) (*task.Job[A], *pawl.Request) {
 	t.Helper()
-	jobs := r.jobs()
+	jobs := recorded(t, r)
 	decoded, err := decode[A](jobs)
 	if err != nil {
 		t.Fatalf("tasktest: %v; enqueued:\n%s", err, describe[A](jobs))

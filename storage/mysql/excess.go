@@ -10,10 +10,9 @@ import (
 // place is that of a final job in its queue and state.
 type place struct{ moment, seq int64 }
 
-// sweepExcess deletes final jobs that are too many. Each step is a transaction of its own,
-// and what counts holds no lock.
-func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, sw *pawl.Swept) error {
-	n, err := s.round.Sweep(spec, spec.Limit-sw.Purged, excess.Source[place]{
+// sweepExcess deletes final jobs that are too many. What counts holds no lock.
+func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, limit int) (int, error) {
+	return s.round.Sweep(spec, limit, excess.Source[place]{
 		Look: func(after string, bounds []excess.Bound) (queue string, cuts []excess.Cut[place], read int, err error) {
 			err = s.reading(ctx, func(b *batch) (err error) {
 				queue, cuts, read, err = b.lookForExcess(after, bounds)
@@ -21,17 +20,20 @@ func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, sw *pawl.S
 			})
 			return queue, cuts, read, err
 		},
-		Purge: func(c excess.Cut[place], limit int) (n int, err error) {
-			err = s.inTx(ctx, func(b *batch) (err error) {
-				n, err = b.purgeExcess(c, limit)
+		Purge: func(c excess.Cut[place], limit int) (int, error) {
+			last := c.Last
+			err := s.reading(ctx, func(b *batch) (err error) {
+				last, err = b.endOfStep(c)
 				return err
 			})
-			return n, err
+			if err != nil {
+				return 0, err
+			}
+			return s.remove(ctx, limit, func(b *batch, limit int) (int, error) {
+				return b.purgeUpTo(c.Queue, c.State, last, limit)
+			})
 		},
 	})
-	sw.Purged += n
-	sw.More = sw.More || sw.Purged >= spec.Limit
-	return err
 }
 
 // lookForExcess counts in the first queue after the given one.
@@ -70,20 +72,14 @@ func (b *batch) placeOf(t *text) (p place, err error) {
 	return p, err
 }
 
-func (b *batch) purgeExcess(c excess.Cut[place], limit int) (int, error) {
-	if err := b.lookAtClock(); err != nil {
-		return 0, err
+// endOfStep is up to where to look for jobs to delete.
+func (b *batch) endOfStep(c excess.Cut[place]) (place, error) {
+	t := b.inState(b.sql("SELECT moment, seq"), c.Queue, c.State)
+	far, err := b.placeOf(t.add(" ORDER BY moment, seq LIMIT 1 OFFSET ").num(excess.Hold))
+	if far.moment > 0 && (far.moment < c.Last.moment || far.moment == c.Last.moment && far.seq < c.Last.seq) {
+		return far, err
 	}
-	last := c.Last
-	far, err := b.placeOf(b.inState(b.sql("SELECT moment, seq"), c.Queue, c.State).
-		add(" ORDER BY moment, seq LIMIT 1 OFFSET ").num(excess.Hold))
-	if err != nil {
-		return 0, err
-	}
-	if far.moment > 0 && (far.moment < last.moment || far.moment == last.moment && far.seq < last.seq) {
-		last = far
-	}
-	return b.purgeUpTo(c.Queue, c.State, last, limit)
+	return c.Last, err
 }
 
 // purgeUpTo removes final jobs of a queue up to a place, but for those that a unique

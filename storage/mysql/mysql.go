@@ -66,6 +66,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/excess"
+	"github.com/pawlq/pawl/internal/pace"
 )
 
 // Store is a [pawl.Storage] on tables of one database. It also implements
@@ -76,6 +77,7 @@ type Store struct {
 	watch watchers
 	group groups
 	round excess.Round[place]
+	pace  pace.Pace
 
 	mariaDB   bool // the server is no MySQL
 	window    window

@@ -204,7 +204,7 @@ func planRest(t *testing.T, b *batch, jobs []*pawl.Job) {
 	spec := pawl.SweepSpec{Limit: 20, BuriedRetention: time.Hour}
 	var sw pawl.Swept
 	for _, step := range []func(*batch, pawl.SweepSpec, *pawl.Swept) (bool, error){
-		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepOver, (*batch).sweepBuried, (*batch).sweepFences,
+		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepFences,
 	} {
 		if _, err := step(b, spec, &sw); err != nil {
 			t.Fatal(err)
@@ -216,9 +216,15 @@ func planRest(t *testing.T, b *batch, jobs []*pawl.Job) {
 		t.Fatalf("%d states of queue %q have too many jobs, error %v", len(cuts), queue, err)
 	}
 	for _, c := range cuts {
-		if n, err := b.purgeExcess(c, 5); n != 5 || err != nil {
+		if last, err := b.endOfStep(c); last != c.Last || err != nil {
+			t.Fatalf("a step ends at %v, error %v", last, err)
+		}
+		if n, err := b.purgeUpTo(c.Queue, c.State, c.Last, 5); n != 5 || err != nil {
 			t.Fatalf("purged %d, error %v", n, err)
 		}
+	}
+	if n, err := b.purgeOver(20); n == 0 || err != nil {
+		t.Fatalf("purged %d, error %v", n, err)
 	}
 	if _, err := b.nextOfAll(spec); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,7 @@ import (
 // kept longer than for one.
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, err error) {
 	for _, step := range []func(b *batch, spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error){
-		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepOver, (*batch).sweepBuried,
-		(*batch).sweepFences,
+		(*batch).sweepScheduled, (*batch).sweepLate, (*batch).sweepLeases, (*batch).sweepFences,
 	} {
 		var (
 			done pawl.Swept
@@ -31,13 +30,22 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, 
 		if err != nil {
 			return sw, err
 		}
-		sw.Promoted, sw.Expired, sw.Purged = sw.Promoted+done.Promoted, sw.Expired+done.Expired, sw.Purged+done.Purged
+		sw.Promoted, sw.Expired = sw.Promoted+done.Promoted, sw.Expired+done.Expired
 		sw.Rescued, sw.Buried = append(sw.Rescued, done.Rescued...), append(sw.Buried, done.Buried...)
 		sw.More = sw.More || full
 	}
-	if err := s.sweepExcess(ctx, spec, &sw); err != nil {
-		return sw, err
+	for _, step := range []func(*Store, context.Context, pawl.SweepSpec, int) (int, error){
+		(*Store).sweepOver, (*Store).sweepBuried, (*Store).sweepExcess,
+	} {
+		n, err := step(s, ctx, spec, spec.Limit-sw.Purged)
+		sw.Purged += n
+		if err != nil {
+			return sw, err
+		}
 	}
+	full := sw.Purged == spec.Limit
+	sw.More = sw.More || full
+	s.pace.Swept(full)
 	err = s.alone(ctx, func(b *batch) (err error) {
 		sw.NextDue, err = b.nextOfAll(spec)
 		return err
@@ -122,23 +130,43 @@ func (b *batch) rescue(r *record) (buried bool) {
 	return false
 }
 
+// remove calls f in small steps, each in a transaction, to remove up to limit jobs.
+func (s *Store) remove(ctx context.Context, limit int, f func(b *batch, limit int) (int, error)) (int, error) {
+	return s.pace.Delete(ctx, limit, func(limit int) (n int, err error) {
+		err = s.inTx(ctx, func(b *batch) (err error) {
+			if err := b.lookAtClock(); err != nil {
+				return err
+			}
+			n, err = f(b, limit)
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+		return n, nil
+	})
+}
+
 // sweepOver removes records whose retention is over.
-func (b *batch) sweepOver(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+func (s *Store) sweepOver(ctx context.Context, _ pawl.SweepSpec, limit int) (int, error) {
+	return s.remove(ctx, limit, (*batch).purgeOver)
+}
+
+func (b *batch) purgeOver(limit int) (n int, err error) {
 	for _, state := range []pawl.State{pawl.Completed, pawl.Canceled} {
-		limit := spec.Limit - sw.Purged
-		if limit == 0 {
+		if n == limit {
 			break
 		}
-		found, err := b.overdue(state, limit)
+		found, err := b.overdue(state, limit-n)
 		if err != nil {
-			return false, err
+			return 0, err
 		}
-		sw.Purged += len(found)
 		if err := b.purge(found); err != nil {
-			return false, err
+			return 0, err
 		}
+		n += len(found)
 	}
-	return sw.Purged == spec.Limit, nil
+	return n, nil
 }
 
 func (b *batch) purge(found []*record) error {
@@ -149,22 +177,29 @@ func (b *batch) purge(found []*record) error {
 }
 
 // sweepBuried removes buried jobs that are too old.
-func (b *batch) sweepBuried(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+func (s *Store) sweepBuried(ctx context.Context, spec pawl.SweepSpec, limit int) (n int, err error) {
 	if spec.BuriedRetention <= 0 {
-		return false, nil
+		return 0, nil
 	}
-	last := place{b.now - microseconds(spec.BuriedRetention), math.MaxInt64}
-	for queue := ""; sw.Purged < spec.Limit; {
-		if queue, err = b.nextQueue(queue); queue == "" || err != nil {
-			return false, err
+	for queue := ""; n < limit; {
+		var next string
+		err := s.reading(ctx, func(b *batch) (err error) {
+			next, err = b.nextQueue(queue)
+			return err
+		})
+		if next == "" || err != nil {
+			return n, err
 		}
-		n, err := b.purgeUpTo(queue, pawl.Buried, last, spec.Limit-sw.Purged)
+		queue = next
+		k, err := s.remove(ctx, limit-n, func(b *batch, limit int) (int, error) {
+			return b.purgeUpTo(queue, pawl.Buried, place{b.now - microseconds(spec.BuriedRetention), math.MaxInt64}, limit)
+		})
+		n += k
 		if err != nil {
-			return false, err
+			return n, err
 		}
-		sw.Purged += n
 	}
-	return true, nil
+	return n, nil
 }
 
 // sweepFences removes rows that have done their work. Those of claims that are

@@ -11,13 +11,12 @@ type finalPlace struct {
 // purgeExcess deletes final jobs that are too many.
 func (w *sweep) purgeExcess() error {
 	n, err := w.s.round.Sweep(w.spec, w.spec.Limit-w.swept.Purged, excess.Source[finalPlace]{
-		Look: w.lookForExcess,
-		Purge: func(c excess.Cut[finalPlace], limit int) (int, error) {
-			return w.deleteBy(w.s.q.excess, w.s.clock(), c.Queue, int16(c.State), c.Last.finishedAt, c.Last.id, excess.Hold, limit)
-		},
+		Look:  w.lookForExcess,
+		Purge: w.deleteExcess,
 	})
 	w.swept.Purged += n
 	w.full(w.swept.Purged)
+	w.s.pace.Swept(w.swept.Purged >= w.spec.Limit)
 	return err
 }
 
@@ -47,6 +46,22 @@ func (w *sweep) lookForExcess(after string, bounds []excess.Bound) (queue string
 	return queue, cuts, read, err
 }
 
+func (w *sweep) deleteExcess(c excess.Cut[finalPlace], limit int) (int, error) {
+	last := c.Last
+	err := w.s.read(w.ctx, func(row scanner) error {
+		var far finalPlace
+		err := row.Scan(&far.finishedAt, &far.id)
+		if far.finishedAt < last.finishedAt || far.finishedAt == last.finishedAt && far.id < last.id {
+			last = far
+		}
+		return err
+	}, w.s.q.oldest, c.Queue, int16(c.State), excess.Hold)
+	if err != nil {
+		return 0, err
+	}
+	return w.deleteBy(w.s.q.excess, limit, w.s.clock(), c.Queue, int16(c.State), last.finishedAt, last.id)
+}
+
 // excesses are the statements that find and delete what is beyond a number.
 func (q *statements) excesses(o *Options) {
 	// pawl_job_final. It reads as many entries as are kept, and as many again to find
@@ -58,16 +73,12 @@ func (q *statements) excesses(o *Options) {
 	CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT 1`+final+` LIMIT b.most + 1) m) c
 	LEFT JOIN LATERAL (SELECT j.finished_at, j.id`+final+`
 		ORDER BY j.finished_at DESC, j.id DESC OFFSET b.most LIMIT 1) x ON c.n > b.most`, o)
-	// pawl_job_final. It goes up to a place and looks at no more than $6 jobs.
-	q.excess = named(withNow+`, x AS MATERIALIZED (
-		SELECT finished_at, id FROM (
-			SELECT $4::bigint AS finished_at, $5::text::uuid AS id
-			UNION ALL
-			(SELECT finished_at, id FROM public.pawl_job WHERE state >= 4 AND state = $3::smallint AND queue = $2::text
-				ORDER BY finished_at, id OFFSET $6::bigint LIMIT 1)) ends
-		ORDER BY finished_at, id LIMIT 1)
+	// pawl_job_final
+	q.oldest = named(`SELECT finished_at, id::text FROM public.pawl_job WHERE state >= 4 AND state = $2::smallint AND queue = $1::text
+		ORDER BY finished_at, id OFFSET $3::bigint LIMIT 1`, o)
+	q.excess = named(withNow+`
 	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(
 		SELECT ctid FROM public.pawl_job WHERE state >= 4 AND state = $3::smallint AND queue = $2::text
-			AND (finished_at, id) <= (SELECT finished_at, id FROM x) AND NOT (`+inWindow+`)
-		ORDER BY finished_at, id LIMIT $7::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
+			AND (finished_at, id) <= ($4::bigint, $5::text::uuid) AND NOT (`+inWindow+`)
+		ORDER BY finished_at, id LIMIT $6::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
 }

@@ -41,7 +41,7 @@ var indexes = map[string][]string{
 	"forgetProgressOf": {"job_pkey", "lease_pkey"}, "promoteAll": {"job_due"}, "endLeases": {"lease_until", "job_pkey"},
 	"dropLeases": {"job_pkey", "lease_pkey"}, "expiredClaims": {"job_lease", "lease_pkey"},
 	"expiredLeases": {"lease_until", "job_pkey"}, "purge": {"job_purge"}, "buriedQueues": {"job_final"},
-	"oldBuried": {"job_final"}, "lookForExcess": {"job_final"}, "excess": {"job_final"},
+	"oldBuried": {"job_final"}, "lookForExcess": {"job_final"}, "oldest": {"job_final"}, "excess": {"job_final"},
 	"nextOfAll":        {"job_due", "job_lease", "lease_until", "claim_until", "job_expiry", "job_purge"},
 	"nextOldestBuried": {"job_final"},
 	"counts":           {"head_pkey", "job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},

@@ -82,6 +82,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/excess"
+	"github.com/pawlq/pawl/internal/pace"
 )
 
 // Where the tables are by default.
@@ -174,6 +175,7 @@ type Store struct {
 	track tracker
 	group groups
 	round excess.Round[finalPlace]
+	pace  pace.Pace
 
 	batches batches
 	lanes   lanes

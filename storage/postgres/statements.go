@@ -29,8 +29,9 @@ type statements struct {
 
 	byID, rowsByID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
 
-	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge           string
-	buriedQueues, oldBuried, lookForExcess, excess, now, nextOfAll, nextOldestBuried string
+	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge string
+	buriedQueues, oldBuried, lookForExcess, oldest, excess                 string
+	now, nextOfAll, nextOldestBuried                                       string
 
 	pause, resume, paused, counts, nextQueue string
 

@@ -240,14 +240,22 @@ func (c *changes) rescue(r *record, now int64) (buried bool) {
 }
 
 func (w *sweep) purge() error {
-	n, err := w.deleteBy(w.s.q.purge, w.s.clock(), w.spec.Limit)
+	n, err := w.deleteBy(w.s.q.purge, w.spec.Limit, w.s.clock())
 	w.swept.Purged += n
 	w.full(n)
 	return err
 }
 
-// deleteBy runs a statement that deletes jobs and returns their seqs.
-func (w *sweep) deleteBy(sql string, args ...any) (n int, err error) {
+// deleteBy deletes up to limit jobs, which is the last argument of the statement, in
+// small steps.
+func (w *sweep) deleteBy(sql string, limit int, args ...any) (int, error) {
+	return w.s.pace.Delete(w.ctx, limit, func(limit int) (int, error) {
+		return w.deleteOnce(sql, append(slices.Clip(args), limit)...)
+	})
+}
+
+// deleteOnce runs a statement that deletes jobs and returns their seqs.
+func (w *sweep) deleteOnce(sql string, args ...any) (n int, err error) {
 	err = w.s.inTx(w.ctx, func(run runner) error {
 		var seqs []int64
 		err := run.each(w.ctx, func(row scanner) error {
@@ -286,7 +294,7 @@ func (w *sweep) purgeBuried() error {
 		if left <= 0 {
 			break
 		}
-		n, err := w.deleteBy(w.s.q.oldBuried, w.s.clock(), queue, microseconds(w.spec.BuriedRetention), left)
+		n, err := w.deleteBy(w.s.q.oldBuried, left, w.s.clock(), queue, microseconds(w.spec.BuriedRetention))
 		w.swept.Purged += n
 		if err != nil {
 			return err

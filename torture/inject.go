@@ -23,6 +23,7 @@ type injector struct {
 	direct *store
 	log    *history.Writer
 	cutter *cutter
+	waker  *waker
 	wg     sync.WaitGroup // of what ends later
 
 	mu   sync.Mutex
@@ -47,7 +48,7 @@ func (x *injector) can(k faultKind) bool {
 		return x.place.halt != nil
 	case endBackends:
 		return x.place.backends != nil
-	case cutAll, holdAll, slowAll, cutCommits:
+	case cutAll, holdAll, slowAll, cutCommits, loseWakes, doubleWakes:
 		return x.place.proxy != nil
 	case flushScripts:
 		return x.place.flush != nil
@@ -74,6 +75,11 @@ func (x *injector) run(ctx context.Context) error {
 			return cut
 		})
 		defer x.place.proxy.Decide(nil)
+	}
+	if x.place.proxy != nil && x.can(loseWakes) {
+		x.waker = &waker{rnd: rand.New(rand.NewPCG(x.o.seed, 2))}
+		x.place.proxy.Wakes(x.waker.decide)
+		defer x.place.proxy.Wakes(nil)
 	}
 	defer x.wg.Wait()
 	for {
@@ -197,6 +203,9 @@ func (x *injector) counts() [numFaultKinds]int {
 			hit[cutCommits] += n
 		}
 	}
+	if x.waker != nil {
+		hit[loseWakes], hit[doubleWakes] = x.waker.counts()
+	}
 	return hit
 }
 
@@ -230,4 +239,32 @@ func (c *cutter) counts() [4]int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.n
+}
+
+// A waker says which wake-ups are lost and which come twice: each eighth of them.
+type waker struct {
+	mu            sync.Mutex
+	rnd           *rand.Rand
+	lost, doubled int
+}
+
+func (w *waker) decide() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch w.rnd.IntN(8) {
+	case 0:
+		w.lost++
+		return 0
+	case 1:
+		w.doubled++
+		return 2
+	default:
+		return 1
+	}
+}
+
+func (w *waker) counts() (lost, doubled int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.lost, w.doubled
 }

@@ -22,11 +22,13 @@ const (
 	slowAll                           // all that passes is slow
 	flushScripts                      // Redis forgets its scripts
 	cutCommits                        // counted apart: commits that were cut
+	loseWakes                         // counted apart: wake-ups that did not arrive
+	doubleWakes                       // counted apart: wake-ups that came twice
 	numFaultKinds
 )
 
 var faultNames = [numFaultKinds]string{"", "worker kills", "producer kills", "worker pauses", "worker stops", "server kills", "server stops",
-	"backend kills", "cuts", "black holes", "slow spells", "script flushes", "commit cuts"}
+	"backend kills", "cuts", "black holes", "slow spells", "script flushes", "commit cuts", "lost wake-ups", "double wake-ups"}
 
 func (k faultKind) String() string { return faultNames[k] }
 

@@ -49,6 +49,8 @@ const (
 
 // greets: the handshake comes unasked; what follows it is the answer to the
 // client's.
+func (c *mysql) wakes([]byte) bool { return false }
+
 func (c *mysql) greets() int { return 1 }
 
 func (c *mysql) request(r *bufio.Reader) (m []byte, asks, commits bool, err error) {

@@ -22,12 +22,15 @@ type postgres struct {
 
 // Types of messages.
 const (
-	pgQuery = 'Q' // also ends a request
-	pgParse = 'P'
-	pgBind  = 'B'
-	pgSync  = 'S' // ends a request
-	pgReady = 'Z' // ends an answer
+	pgQuery        = 'Q' // also ends a request
+	pgParse        = 'P'
+	pgBind         = 'B'
+	pgSync         = 'S' // ends a request
+	pgReady        = 'Z' // ends an answer
+	pgNotification = 'A'
 )
+
+func (p *postgres) wakes(m []byte) bool { return m[0] == pgNotification }
 
 func (p *postgres) greets() int { return 0 }
 

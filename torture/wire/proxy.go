@@ -39,6 +39,8 @@ type codec interface {
 	request(r *bufio.Reader) (m []byte, asks, commits bool, err error)
 	// reply reads one message of the server, and whether it completes an answer.
 	reply(r *bufio.Reader) (m []byte, whole bool, err error)
+	// wakes reports whether a message of the server only says that something has happened.
+	wakes(m []byte) bool
 	// greets is how many answers the server gives unasked at the start.
 	greets() int
 }
@@ -52,6 +54,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	decide func() Cut
+	wakes  func() int
 	delay  time.Duration
 	open   chan struct{} // closed unless nothing passes
 	conns  map[*session]struct{}
@@ -84,6 +87,14 @@ func (p *Proxy) Decide(f func() Cut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.decide = f
+}
+
+// Wakes makes the proxy ask f how often each message is passed on that only says that
+// something has happened, which may get lost and come twice.
+func (p *Proxy) Wakes(f func() int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wakes = f
 }
 
 // Slow makes each request take d longer.

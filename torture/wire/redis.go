@@ -13,6 +13,8 @@ func Redis() codec { return redis{} }
 
 type redis struct{}
 
+func (redis) wakes(m []byte) bool { return bytes.HasPrefix(m, []byte(">3\r\n$7\r\nmessage\r\n")) }
+
 func (redis) greets() int { return 0 }
 
 func (redis) request(r *bufio.Reader) (m []byte, asks, commits bool, err error) {

@@ -99,13 +99,29 @@ func (s *session) replies() {
 		if !s.pass(false) {
 			return
 		}
-		if _, err := out.Write(m); err != nil {
-			return
+		for range s.copies(m) {
+			if _, err := out.Write(m); err != nil {
+				return
+			}
 		}
 		if in.Buffered() == 0 && out.Flush() != nil {
 			return
 		}
 	}
+}
+
+// copies is how often a message of the server is passed on.
+func (s *session) copies(m []byte) int {
+	if !s.codec.wakes(m) {
+		return 1
+	}
+	s.p.mu.Lock()
+	f := s.p.wakes
+	s.p.mu.Unlock()
+	if f == nil {
+		return 1
+	}
+	return f()
 }
 
 // pass waits while nothing passes, a request also as long as it is delayed, and

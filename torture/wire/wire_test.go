@@ -291,3 +291,62 @@ func TestHold(t *testing.T) {
 		})
 	}
 }
+
+// TestWakes loses the first of three wake-ups and doubles the second, and no other
+// message.
+func TestWakes(t *testing.T) {
+	sent := []string{"a", "b", "c"}
+	want := []string{"b", "b", "c"}
+	check := func(t *testing.T, p *Proxy, tell func(text string) error, next func() (string, error)) {
+		n := 0
+		p.Wakes(func() int { n++; return []int{0, 2, 1}[n-1] })
+		for _, text := range sent {
+			if err := tell(text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, text := range want {
+			if got, err := next(); err != nil || got != text {
+				t.Fatalf("%q arrived, not %q; error %v", got, text, err)
+			}
+		}
+	}
+	t.Run("postgres", func(t *testing.T) {
+		c := postgresClient(t)
+		conn := dialPostgres(t, fmt.Sprintf("host=%s port=5432 user=postgres dbname=postgres sslmode=disable", c.proxy.Dir()))
+		if _, err := conn.Exec(t.Context(), "LISTEN wire"); err != nil {
+			t.Fatal(err)
+		}
+		direct := dialPostgres(t, testserver.Postgres(t).DSN(""))
+		check(t, c.proxy, func(text string) error {
+			_, err := direct.Exec(t.Context(), "SELECT pg_notify('wire', $1)", text)
+			return err
+		}, func() (string, error) {
+			n, err := conn.WaitForNotification(t.Context())
+			if err != nil {
+				return "", err
+			}
+			return n.Payload, nil
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		server := testserver.Redis(t)
+		proxy := listen(t, Redis, server.Addr(), "redis.sock")
+		client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: proxy.Addr()})
+		defer client.Close()
+		sub := client.Subscribe(t.Context(), "wire")
+		defer sub.Close()
+		if _, err := sub.Receive(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		direct := goredis.NewClient(&goredis.Options{Network: "unix", Addr: server.Addr()})
+		defer direct.Close()
+		check(t, proxy, func(text string) error { return direct.Publish(t.Context(), "wire", text).Err() }, func() (string, error) {
+			m, err := sub.ReceiveMessage(t.Context())
+			if err != nil {
+				return "", err
+			}
+			return m.Payload, nil
+		})
+	})
+}

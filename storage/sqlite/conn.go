@@ -120,6 +120,9 @@ func (p *patientConn) BeginTx(ctx context.Context, opts driver.TxOptions) (drive
 		return nil, err
 	}
 	p.inTx = true
+	if !opts.ReadOnly {
+		p.c.s.turn.opened()
+	}
 	return &turnTx{Tx: tx, p: p, end: end}, nil
 }
 

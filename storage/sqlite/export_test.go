@@ -46,6 +46,10 @@ func Connections(s *Store) int {
 // with. It is to be called before any other.
 func Steady(s *Store, clock func() time.Duration) { s.steady = clock }
 
+// LongTx sets after which time others are told of. It is to be called before any
+// other.
+func LongTx(s *Store, d time.Duration) { s.turn.long = d }
+
 // Refused reports whether the file has been out of reach since the last commit.
 func Refused(s *Store) bool {
 	s.writer.delays.mu.Lock()

@@ -48,6 +48,7 @@ func (w *writer) start(wanted func() bool) error {
 // waited too long.
 func (w *writer) begin(wanted func() bool) error {
 	var since time.Time
+	told := false
 	for wanted() {
 		err := w.connect()
 		if err == nil {
@@ -65,6 +66,11 @@ func (w *writer) begin(wanted func() bool) error {
 			since = time.Now()
 		}
 		w.delays.note(since, time.Now())
+		if waited := time.Since(since); !told && waited >= w.s.turn.long {
+			told = true
+			w.s.warn(w.ctx, "calls wait for the file, which another process or a transaction of the program keeps locked",
+				"waited", waited.Round(time.Millisecond), "err", err)
+		}
 		select {
 		case <-w.late:
 			return pawl.ErrClosed

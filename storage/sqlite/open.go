@@ -136,6 +136,7 @@ func newStore(o *Options) *Store {
 		started := time.Now()
 		s.steady = func() time.Duration { return time.Since(started) }
 	}
+	s.turn.tell, s.turn.long = s.tellLongTx, longTx
 	s.watch.gone = make(chan struct{})
 	s.writer = &writer{s: s, wake: make(chan struct{}, 1), late: make(chan struct{}), closed: make(chan struct{})}
 	return s

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"sync"
+	"time"
 )
 
 // turn is the right to write, which one at a time in this process has: the
@@ -14,10 +15,20 @@ import (
 // a connection and before the lock of the file, so whoever has it waits for
 // nobody who wants it.
 type turn struct {
+	// tell is told once of a transaction that has been open for long while others
+	// wait, and of how many these are.
+	tell func(open time.Duration, waiting int)
+	long time.Duration // 0: tell nothing
+
 	mu    sync.Mutex
 	taken bool
 	line  list.List // of *ticket, in order of arrival
+	since time.Time // when the transaction was opened that has the turn and was not told of
+	watch bool      // a timer will look
 }
+
+// longTx is longer than a transaction should ever be open while others wait.
+const longTx = 10 * time.Second
 
 // ticket is a place in the line.
 type ticket struct {
@@ -62,7 +73,43 @@ func (t *turn) join() *ticket {
 		return k
 	}
 	k.place = t.line.PushBack(k)
+	t.lookLater()
 	return k
+}
+
+// opened notes that whoever has the turn has opened a transaction.
+func (t *turn) opened() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.since = time.Now()
+}
+
+// lookLater lets one timer run for as long as anybody waits.
+func (t *turn) lookLater() {
+	if t.long == 0 || t.watch || t.line.Len() == 0 {
+		return
+	}
+	wait := t.long
+	if !t.since.IsZero() {
+		wait -= time.Since(t.since)
+	}
+	t.watch = true
+	time.AfterFunc(wait, t.look)
+}
+
+func (t *turn) look() {
+	t.mu.Lock()
+	open, waiting := time.Since(t.since), t.line.Len()
+	long := !t.since.IsZero() && open >= t.long && waiting > 0
+	if long {
+		t.since = time.Time{}
+	}
+	t.watch = false
+	t.lookLater()
+	t.mu.Unlock()
+	if long {
+		t.tell(open, waiting)
+	}
 }
 
 // leave gives up a place in the line, or the turn if it has come meanwhile.
@@ -84,6 +131,7 @@ func (t *turn) give() {
 }
 
 func (t *turn) next() {
+	t.since = time.Time{}
 	first := t.line.Front()
 	if first == nil {
 		t.taken = false

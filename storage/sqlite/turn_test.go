@@ -3,8 +3,11 @@ package sqlite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -69,4 +72,46 @@ func TestTurnIsFair(t *testing.T) {
 	if !turn.try() {
 		t.Error("the turn is lost")
 	}
+}
+
+// A transaction that is open for long is told of once, and only if somebody waits;
+// nothing is told of many short ones.
+func TestTurnTellsOfLongTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := make(chan string, 10)
+		began := time.Now()
+		turn := turn{long: longTx, tell: func(open time.Duration, waiting int) {
+			told <- fmt.Sprint(time.Since(began), ": open ", open, ", waiting ", waiting)
+		}}
+		open := func() {
+			if err := turn.take(t.Context()); err != nil {
+				t.Error(err)
+			}
+			turn.opened()
+		}
+		open()
+		time.Sleep(15 * time.Second) // nobody waits
+		for range 2 {
+			go func() {
+				open()
+				time.Sleep(9 * time.Second)
+				turn.give()
+			}()
+			time.Sleep(time.Second)
+		}
+		time.Sleep(28 * time.Second)
+		turn.give()
+		time.Sleep(20 * time.Second) // both are done
+		open()
+		go turn.join()
+		time.Sleep(time.Minute)
+		for _, want := range []string{"15s: open 15s, waiting 1", "1m15s: open 10s, waiting 1"} {
+			if got := <-told; got != want {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		if len(told) > 0 {
+			t.Errorf("told %q too", <-told)
+		}
+	})
 }

@@ -183,8 +183,13 @@ func inTransaction(ctx context.Context, run runner) error {
 // wakes workers. If f fails, or panics, the transaction is rolled back, and
 // InTx returns the error as it is. It waits for the write lock until ctx ends;
 // f is not called twice. The same cautions as for [Store.SQLTx] apply: f should
-// be short, since everything else waits for it, and must not call the Store's
-// own writing methods, which wait for f, nor Close, which waits for the calls of
+// be short, since everything else waits for it.
+//
+// f must not call what writes outside of the transaction: neither the Store's own
+// writing methods nor those of a [pawl.Queue] on it, such as Enqueue; inside it is
+// q.WithTx(w).Enqueue. Such a call waits for f, and f for it, until its context
+// ends; the Logger gets a warning when a transaction of this process has been open
+// for 10 s while others wait. Nor may f call Close, which waits for the calls of
 // others.
 func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) error) error {
 	if err := s.open(); err != nil {
@@ -237,8 +242,10 @@ func (s *Store) begin(ctx context.Context) (tx *sql.Tx, done func(), err error) 
 	})
 	if err != nil {
 		done()
+		return nil, nil, err
 	}
-	return tx, done, err
+	s.turn.opened()
+	return tx, done, nil
 }
 
 // beginOn begins a transaction, or leaves the connection to nobody: drivers may say
@@ -249,6 +256,18 @@ func beginOn(ctx context.Context, conn *sql.Conn) (*sql.Tx, error) {
 		discard(conn)
 	}
 	return tx, err
+}
+
+// tellLongTx warns of a transaction of the program for which others wait, maybe
+// its own goroutine.
+func (s *Store) tellLongTx(open time.Duration, waiting int) {
+	s.writer.mu.Lock()
+	if n := s.writer.queue.Len(); n > 0 {
+		waiting += n - 1 // all these have one place in the line
+	}
+	s.writer.mu.Unlock()
+	s.warn(s.writer.ctx, "calls wait for a transaction of this process that stays open; those inside of it need its Writer",
+		"open", open.Round(time.Millisecond), "waiting", waiting)
 }
 
 // takeTurn takes the turn for a transaction of the program. done ends it.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -189,6 +192,64 @@ func TestOpenTxLosesNoLease(t *testing.T) {
 	if err != nil || len(lost) > 0 {
 		t.Errorf("the lease is lost: %v %v", lost, err)
 	}
+}
+
+// A call inside of a transaction that forgets to use it waits until its context
+// ends, and a warning says why.
+func TestCallBesideItsTransactionIsWarnedOf(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	log := &onWarning{do: cancel}
+	s := open(t, &sqlite.Options{Logger: slog.New(log)})
+	sqlite.LongTx(s, time.Millisecond)
+	if err := s.InTx(t.Context(), func(*sql.Tx, pawl.Writer) error {
+		_, err := s.Enqueue(ctx, requests(1))
+		return err
+	}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if got := log.text.Load(); got == nil || !strings.Contains(*got, "transaction of this process that stays open") {
+		t.Errorf("told %v", got)
+	}
+}
+
+// So is one on a database that the program opened, whose transactions stand in no
+// line.
+func TestCallBesideTheProgramsTransactionIsWarnedOf(t *testing.T) {
+	ctx, cancel := context.WithCancel(within(t))
+	log := &onWarning{do: cancel}
+	db := sqlDB(t, t.TempDir()+"/jobs.db", "_txlock=immediate&_pragma=busy_timeout(10000)&_pragma=synchronous(FULL)")
+	s, err := sqlite.New(t.Context(), db, &sqlite.Options{Logger: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	sqlite.LongTx(s, time.Millisecond)
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback()
+	if _, err := s.Enqueue(ctx, requests(1)); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want context.Canceled", err)
+	}
+	if got := log.text.Load(); got == nil || !strings.Contains(*got, "keeps locked") {
+		t.Errorf("told %v", got)
+	}
+}
+
+// onWarning is a slog.Handler that does something at a warning.
+type onWarning struct {
+	do   func()
+	text atomic.Pointer[string]
+}
+
+func (*onWarning) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (w *onWarning) WithAttrs([]slog.Attr) slog.Handler         { return w }
+func (w *onWarning) WithGroup(string) slog.Handler              { return w }
+func (w *onWarning) Handle(_ context.Context, r slog.Record) error {
+	w.text.Store(&r.Message)
+	w.do()
+	return nil
 }
 
 func TestInTxWakes(t *testing.T) {

@@ -30,6 +30,7 @@ func (p *Pool) SetConcurrency(queue string, n int) error {
 		g.slots = n
 		return nil
 	}
+	p.replaceLost() // of which there may be more by now
 	p.fill(g)
 	p.trim(g)
 	g.work.Broadcast() // for those too many to end

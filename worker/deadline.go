@@ -60,7 +60,6 @@ func (p *Pool) deadlines(ctx context.Context) {
 // nothing to do.
 func (p *Pool) expire() time.Duration {
 	var stops stops
-	var stuck []*run
 	p.mu.Lock()
 	now := p.now()
 	if now < p.expireAt {
@@ -70,15 +69,14 @@ func (p *Pool) expire() time.Duration {
 	}
 	p.expireAt = never
 	for r := range p.live.all {
-		if r.phase == running && !r.abandoned && p.expireRun(r, now, &stops) {
-			stuck = append(stuck, p.abandon(r))
+		if r.phase == running && !r.abandoned && !r.returned && p.expireRun(r, now, &stops) {
+			p.giveUpOn(r)
 		}
 	}
 	p.handBackStale(now)
 	wait := p.expireAt.sub(now)
 	p.mu.Unlock()
 	stops.call()
-	p.nackStuck(stuck)
 	return wait
 }
 
@@ -107,30 +105,69 @@ func (p *Pool) expireRun(r *run, now instant, s *stops) (stuck bool) {
 	return false
 }
 
+// giveUpOn gives up a handler that ignores the end of its context. What is left
+// to settle becomes a run of its own.
+func (p *Pool) giveUpOn(r *run) {
+	p.abandon(r)
+	rest := &run{
+		ref: r.ref, job: r.job, kind: r.kind, group: r.group, kindName: r.kindName,
+		ran: true, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
+	}
+	if r.cause != ErrTimeout {
+		p.countLost(rest, "while it ran")
+		if p.stopping {
+			p.quiet.Broadcast()
+		}
+		return
+	}
+	p.live.add(rest)
+	p.beatBy(rest.renewAt)
+	p.owe(rest)
+	// A Backoff may take its time, or wait for what the handler holds. Nobody waits
+	// for this but by the run, which is reported if it is not settled in the end.
+	go p.nackStuck(rest)
+}
+
+// nackStuck settles the claim of a handler that was given up.
+func (p *Pool) nackStuck(r *run) {
+	p.fail(r, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout()))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done.push(r)
+	p.callSettler()
+}
+
 // abandon gives up a running handler: it keeps its goroutine, but nobody waits
-// for it, and another slot may take its place. What is left to settle is
-// returned as a run of its own.
-func (p *Pool) abandon(r *run) *run {
-	g := r.group
+// for it, and another slot may take its place.
+func (p *Pool) abandon(r *run) {
 	r.abandoned = true
 	p.stats.Running--
 	p.stats.Stuck++
-	g.running--
-	g.slots--
-	if !p.closing && p.replaced < p.maxStuck() {
-		p.replaced++
-		r.replaced = true
-		p.fill(g)
-		p.announce(g)
-	} else {
-		g.lost++
-	}
+	r.group.running--
+	r.group.slots--
+	r.group.lost++
+	p.replaceLost()
 	p.slots.Done()
-	p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",
-		append(r.attrs(), "cause", r.cause)...)
-	return &run{
-		ref: r.ref, job: r.job, kind: r.kind, group: g, kindName: r.kindName,
-		phase: ended, ran: true, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
+	if !r.returned {
+		p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",
+			append(r.attrs(), "cause", r.cause)...)
+	}
+}
+
+// replaceLost lets other slots take the place of those whose handlers were given
+// up, as far as there are replacements left.
+func (p *Pool) replaceLost() {
+	for r := range p.live.all {
+		if p.closing || p.replaced >= p.maxStuck() {
+			return
+		}
+		if r.abandoned && !r.replaced {
+			r.replaced = true
+			p.replaced++
+			r.group.lost--
+			p.fill(r.group)
+			p.announce(r.group)
+		}
 	}
 }
 
@@ -144,25 +181,6 @@ func (p *Pool) maxStuck() int {
 		n += g.limit
 	}
 	return n
-}
-
-// nackStuck settles the claims of handlers that were given up.
-func (p *Pool) nackStuck(runs []*run) {
-	for _, r := range runs {
-		if r.cause != ErrTimeout {
-			p.mu.Lock()
-			p.countLost(r, "while it ran")
-			p.mu.Unlock()
-			continue
-		}
-		p.fail(r, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout()))
-		p.mu.Lock()
-		p.live.add(r)
-		p.beatBy(r.renewAt)
-		p.done.push(r)
-		p.callSettler()
-		p.mu.Unlock()
-	}
 }
 
 // holdLimit is how long a job prefetched by the pool's own judgement may wait

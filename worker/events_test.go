@@ -81,7 +81,7 @@ func TestEventsOfAJob(t *testing.T) {
 					f.t.Error(err)
 				}
 			},
-			want: []string{"0s started k 1 0s", "1s canceled k 1 0s"},
+			want: []string{"0s started k 1 0s", "1s canceled k 1 1s"},
 		},
 		"ignores its timeout": {
 			run: func(_ context.Context, j *pawl.Job) error {
@@ -155,10 +155,10 @@ func TestCanceledIsTold(t *testing.T) {
 		fail string        // calls that do
 		want []string
 	}{
-		"by the storage's event":   {watched, time.Minute, "", []string{"0s started k 1 0s", "500ms canceled k 1 0s"}},
-		"by the heartbeat":         {bare, time.Minute, "", []string{"0s started k 1 0s", "10s canceled k 1 0s"}},
+		"by the storage's event":   {watched, time.Minute, "", []string{"0s started k 1 0s", "500ms canceled k 1 500ms"}},
+		"by the heartbeat":         {bare, time.Minute, "", []string{"0s started k 1 0s", "10s canceled k 1 10s"}},
 		"by its settle":            {bare, time.Second, "", []string{"0s started k 1 0s", "1s canceled k 1 1s"}},
-		"not, for the lease ended": {bare, time.Minute, "extend", []string{"0s started k 1 0s", "28.125s lost k 1 0s"}},
+		"not, for the lease ended": {bare, time.Minute, "extend", []string{"0s started k 1 0s", "28.125s lost k 1 28.125s"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -83,8 +83,8 @@ func (f *fetcher) plan() (spec pawl.ClaimSpec, wait time.Duration, stopping bool
 // choresWait is how long the fetcher waits when there are too many chores.
 const choresWait = 10 * time.Millisecond
 
-// holdOff returns how long not to claim, because the storage fails or because
-// hooks can't keep up.
+// holdOff returns how long not to claim, because the storage fails, or because
+// settles or hooks can't keep up.
 func (f *fetcher) holdOff(now instant) time.Duration {
 	if f.p.answers {
 		f.p.answers = false
@@ -94,6 +94,9 @@ func (f *fetcher) holdOff(now instant) time.Duration {
 	switch {
 	case f.outage.tries > 0 && now < f.outage.until:
 		return f.outage.until.sub(now)
+	case f.p.owesTooMuch():
+		f.p.fetchHeld = true
+		return never.sub(now) // forget wakes it
 	case f.p.choresBehind():
 		return choresWait
 	default:
@@ -185,10 +188,11 @@ func (f *fetcher) pace(jobs []*pawl.Job, took time.Duration) {
 			lease = min(lease, j.Lease)
 		}
 	}
-	if took > lease/8 {
-		f.most = max(min(f.most, len(jobs))/2, 1)
-	} else {
+	switch {
+	case took <= lease/8:
 		f.most = min(2*f.most, pawl.MaxStep)
+	case len(jobs) > 0: // an empty claim tells nothing of large ones
+		f.most = max(min(f.most, len(jobs))/2, 1)
 	}
 }
 
@@ -272,7 +276,7 @@ func (p *Pool) takeIn(c pawl.Claimed, spec pawl.ClaimSpec, sent instant) {
 		p.stats.EmptyClaims++
 	}
 	for _, r := range p.arrange(runs) {
-		p.place(r)
+		p.place(r, now)
 	}
 	for _, g := range p.groups {
 		p.trim(g)
@@ -306,7 +310,11 @@ func (p *Pool) makeRun(r *run, j *pawl.Job, lease time.Duration, sent instant) {
 }
 
 // place puts a claimed run where it belongs.
-func (p *Pool) place(r *run) {
+func (p *Pool) place(r *run, now instant) {
+	late := now >= r.leaseUntil // by the time of the call; the storage's goes on for a while
+	if late {
+		r.renewAt = now.add(p.beat(r.lease)) // not before it is handed back
+	}
 	p.live.add(r)
 	p.beatBy(r.renewAt)
 	if r.group != nil {
@@ -317,6 +325,8 @@ func (p *Pool) place(r *run) {
 		p.hand(r, pawl.Release)
 	case r.kind == nil:
 		p.stranger(r)
+	case late:
+		p.hand(r, pawl.Release)
 	default:
 		r.group.ready.push(r)
 		p.stats.Prefetched++
@@ -326,7 +336,8 @@ func (p *Pool) place(r *run) {
 // hand settles a run that has not started.
 func (p *Pool) hand(r *run, verb pawl.Verb) {
 	r.refund()
-	r.phase, r.outcome = ended, pawl.Outcome{Ref: r.ref, Verb: verb}
+	r.outcome = pawl.Outcome{Ref: r.ref, Verb: verb}
+	p.owe(r)
 	p.done.push(r)
 }
 

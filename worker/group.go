@@ -26,7 +26,7 @@ type group struct {
 
 	// Moving averages over the last runs, for the prefetch.
 	duration time.Duration
-	size     int // bytes of payload
+	size     int // bytes of payload and result
 	measured bool
 
 	dry    bool    // the last claim found less than it asked for

@@ -186,3 +186,55 @@ func TestOutageEndsWithNothingToDo(t *testing.T) {
 		f.stop()
 	})
 }
+
+// However many jobs there are, and whether settles fail or are slow, a pool holds
+// a bounded number of outcomes and of their bytes.
+func TestOutcomesInHandAreBounded(t *testing.T) {
+	const slots, prefetch = 2, 500
+	fails := func(func() error) error { return errStorage }
+	slow := func(call func() error) error { time.Sleep(2 * time.Second); return call() }
+	cases := []struct {
+		name   string
+		settle func(call func() error) error
+		jobs   int
+		result int
+		most   int64
+	}{
+		{"settles fail", fails, 20_000, 0, 2*pawl.MaxStep + slots + prefetch},
+		{"settles are slow", slow, 20_000, 0, 2*pawl.MaxStep + slots + prefetch},
+		{"large results", fails, 500, 1 << 20, 64 + slots + 16},
+	}
+	for _, c := range cases {
+		for _, sort := range sorts {
+			t.Run(c.name+"/"+sort.name, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := prepare(t, sort.make)
+					f.enqueueMany(pawl.DefaultQueue, c.jobs)
+					f.storage.disturb(func(_ context.Context, op string, call func() error) error {
+						if op == "settle" {
+							return c.settle(call)
+						}
+						return call()
+					})
+					result := make([]byte, c.result)
+					f.start(kinds{{Run: func(context.Context, *pawl.Job) ([]byte, error) { return result, nil }}}, &worker.Options{Concurrency: slots})
+					most := int64(0)
+					for range 60 {
+						rest(time.Second)
+						s := f.p.Stats()
+						most = max(most, s.Started-s.Settled)
+					}
+					if most > c.most {
+						t.Errorf("%d outcomes in hand, want at most %d", most, c.most)
+					}
+					f.storage.heal()
+					rest(time.Minute)
+					if s := f.p.Stats(); s.Completed != int64(c.jobs) {
+						t.Errorf("stats %+v", s)
+					}
+					f.stop()
+				})
+			})
+		}
+	}
+}

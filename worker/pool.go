@@ -59,7 +59,10 @@ type Pool struct {
 	lingerUntil  instant
 	settleOutage outage
 	extendOutage outage
+	owed         int                // ended runs that are not settled, in done, again or a call
+	owedBytes    int                // of them
 	fetchIdle    bool               // the fetcher waits for something to want
+	fetchHeld    bool               // it waits for settles
 	fetchDone    bool               // it has ended
 	watching     bool               // the storage tells of events
 	answers      bool               // an event says that the storage answers again
@@ -94,7 +97,6 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 	p := &Pool{
 		q:            q,
 		opts:         o.withDefaults(q, kinds),
-		kinds:        make(map[string]*kind),
 		byQueue:      make(map[string]*group),
 		procs:        runtime.GOMAXPROCS(0),
 		epoch:        time.Now(),

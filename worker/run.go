@@ -82,6 +82,7 @@ type run struct {
 	solo       bool // to be settled in a call of its own
 	refused    bool // an outcome of it could not be stored
 	ran        bool // its handler was called
+	returned   bool // and has returned, but its outcome is still to be found out
 
 	lease      time.Duration
 	claimed    instant
@@ -96,6 +97,7 @@ type run struct {
 	outcome pawl.Outcome
 	failure error  // what OnError and OnBury are told
 	exit    []byte // the stack at runtime.Goexit
+	owed    int    // its part of Pool.owedBytes
 	tries   int    // failed settles
 	alone   int    // of them in a call of its own while others succeeded
 	seen    int64  // Pool.succeeded at the last

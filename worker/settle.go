@@ -17,8 +17,15 @@ const (
 	linger     = time.Millisecond
 	lingerFull = 64
 
-	// settleBytes bounds the results of one call.
+	// settleBytes bounds the results and error texts of one call.
 	settleBytes = 8 << 20
+
+	// maxOwed and maxOwedBytes are how many outcomes may wait to be settled, and
+	// how many bytes they and their jobs' payloads may have, before the pool claims
+	// no more. As many as two calls settle leave room for one to be under way while
+	// others gather.
+	maxOwed      = 2 * pawl.MaxStep
+	maxOwedBytes = 64 << 20
 
 	// groupTries is how many times an outcome may fail together with others.
 	groupTries = 3
@@ -86,6 +93,22 @@ func (p *Pool) lingers() bool {
 	return false
 }
 
+// owe takes in that r has ended and is to be settled. It is called with mu held.
+func (p *Pool) owe(r *run) {
+	r.phase = ended
+	r.owed = r.size + r.outcomeSize()
+	p.owed++
+	p.owedBytes += r.owed
+}
+
+func (r *run) outcomeSize() int {
+	return len(r.outcome.Result) + len(r.outcome.Error) + len(r.outcome.Stack)
+}
+
+// owesTooMuch reports whether the settles don't keep up. It is called with mu
+// held.
+func (p *Pool) owesTooMuch() bool { return p.owed >= maxOwed || p.owedBytes >= maxOwedBytes }
+
 // callSettler wakes the settler if there is as much as it wants.
 func (p *Pool) callSettler() {
 	if p.settleWant > 0 && p.done.len() >= p.settleWant {
@@ -147,7 +170,7 @@ func (p *Pool) take() (batch []*run) {
 		if r.solo {
 			break
 		}
-		size += len(r.outcome.Result)
+		size += r.outcomeSize()
 	}
 	return batch
 }
@@ -378,6 +401,14 @@ func (p *Pool) countLost(r *run, when string) {
 // forget lets go of r.
 func (p *Pool) forget(r *run) {
 	p.live.remove(r)
+	if r.phase == ended {
+		p.owed--
+		p.owedBytes -= r.owed
+		if p.fetchHeld && !p.owesTooMuch() {
+			p.fetchHeld = false
+			wake(p.fetchWake)
+		}
+	}
 	r.phase = gone
 	// Runs share memory with others of their claim, which may stay longer.
 	r.job, r.kind, r.ctx, r.stop, r.outcome = nil, nil, nil, nil, pawl.Outcome{}

@@ -75,18 +75,21 @@ func (s *slot) exchange(r *run) *run {
 // ended takes in the run that ended and reports whether the slot is to end.
 func (s *slot) ended(r *run, now instant) bool {
 	p, g := s.p, s.g
-	r.took = now.sub(r.started)
-	g.ran(r.took, r.size)
+	busy := now.sub(r.started)
+	if !r.returned {
+		r.took = busy
+	}
+	g.ran(busy, r.size+len(r.outcome.Result))
 	p.progress = now
 	if r.abandoned {
 		return s.comeBack(r)
 	}
 	g.running--
 	p.stats.Running--
-	r.phase = ended
 	if r.outcome.Verb == 0 {
 		p.forget(r)
 	} else {
+		p.owe(r)
 		p.done.push(r)
 	}
 	p.announce(g)
@@ -102,6 +105,7 @@ func (s *slot) comeBack(r *run) (end bool) {
 	p.forget(r)
 	if r.replaced {
 		p.replaced--
+		p.replaceLost()
 	}
 	if r.replaced || p.closing {
 		s.uncounted = true
@@ -214,6 +218,9 @@ func protect(run RunFunc, ctx context.Context, j *pawl.Job, exit *[]byte) (resul
 // is nothing to settle.
 func (p *Pool) judge(r *run, result []byte, err error) {
 	if verb, ok := r.job.SettledInTx(); ok {
+		if _, abandoned := p.returns(r); abandoned {
+			return
+		}
 		done, failure := p.verify(r, verb, err)
 		if done {
 			return
@@ -230,12 +237,22 @@ func (p *Pool) judge(r *run, result []byte, err error) {
 	p.judgeError(r, err)
 }
 
-func (p *Pool) judgeError(r *run, err error) {
+// returns takes in that the handler of r has returned, so that no deadline of it
+// counts while its outcome is found out. An abandoned one has none: that was told
+// when it was given up.
+func (p *Pool) returns(r *run) (cause error, abandoned bool) {
 	p.mu.Lock()
-	cause, abandoned := r.cause, r.abandoned
-	p.mu.Unlock()
+	defer p.mu.Unlock()
+	if !r.returned {
+		r.returned, r.took = true, p.now().sub(r.started)
+	}
+	return r.cause, r.abandoned
+}
+
+func (p *Pool) judgeError(r *run, err error) {
+	cause, abandoned := p.returns(r)
 	if abandoned {
-		return // its outcome, if any, was told when it was given up
+		return
 	}
 	ended, err := ofContext(err, cause)
 	if ended {

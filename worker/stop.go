@@ -27,6 +27,11 @@ func (p *Pool) Stop(ctx context.Context) error {
 	case <-p.finished:
 		return nil
 	case <-ctx.Done():
+	}
+	select { // the choice above is made by chance
+	case <-p.finished:
+		return nil
+	default:
 		return ctx.Err()
 	}
 }
@@ -119,14 +124,13 @@ func (p *Pool) leftovers() *StopError {
 	var left StopError
 	for r := range p.live.all {
 		l := Leftover{Ref: r.ref, Kind: r.kindName}
-		switch {
-		case r.phase == running:
+		if r.phase == running && !r.returned {
 			left.Running = append(left.Running, l)
-			if !r.abandoned {
-				p.abandon(r)
-			}
-		default:
+		} else {
 			left.Unsettled = append(left.Unsettled, l)
+		}
+		if r.phase == running && !r.abandoned {
+			p.abandon(r)
 		}
 	}
 	return &left

@@ -302,3 +302,18 @@ func TestPauseHandsBackPrefetched(t *testing.T) {
 		})
 	}
 }
+
+// Stop of a pool that has ended succeeds, also when ctx has ended.
+func TestStopAfterTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := start(t, cycling, returning(nil), nil)
+		f.stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 100 { // what is chosen is left to chance
+			if err := f.p.Stop(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

@@ -29,7 +29,6 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
-	r.took = p.now().sub(r.started)
 	r.failure = cmp.Or(err, errBuriedInTx)
 	p.count(r, verb)
 	return true, nil

@@ -176,8 +176,66 @@ func TestVerifyEndsWithThePool(t *testing.T) {
 			t.Error(err)
 		}
 		var left *worker.StopError
-		if err := <-f.result; !errors.As(err, &left) || len(left.Running) != 1 {
+		if err := <-f.result; !errors.As(err, &left) || len(left.Running) != 0 || len(left.Unsettled) != 1 {
 			t.Errorf("Run: %v", err)
 		}
 	})
+}
+
+// A handler that has returned is not given up, however long it takes to find out
+// what became of its transaction, or a Backoff to answer.
+func TestDeadlinesEndWithTheHandler(t *testing.T) {
+	const patience, returned = 10 * time.Second, time.Second / 2
+	t.Run("verify", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			f := prepare(t, cycling)
+			f.storage.fail(false, "get")
+			f.start(kinds{{Name: "k", Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+				time.Sleep(returned)
+				return nil, f.q.WithTx(write{f.storage, false}).Ack(ctx, j, nil)
+			}, OnError: func(_ context.Context, _ *pawl.Job, err error) { t.Errorf("OnError: %v", err) }}}, nil)
+			f.enqueue(&pawl.Request{Timeout: time.Second, Lease: 2 * time.Second})
+			rest(patience)
+			f.storage.heal()
+			rest(patience)
+			f.wantReturned(worker.Stats{Completed: 1}, "completed", returned)
+		})
+	})
+	t.Run("backoff", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			told := 0
+			f := start(t, cycling, kinds{{Name: "k", Run: func(context.Context, *pawl.Job) ([]byte, error) {
+				time.Sleep(returned)
+				return nil, errStorage
+			}, Backoff: pawl.BackoffFunc(func(int, error) time.Duration { time.Sleep(patience); return time.Hour }),
+				OnError: func(_ context.Context, _ *pawl.Job, err error) {
+					if told++; err != errStorage || told > 1 {
+						t.Errorf("OnError: %v, call %d", err, told)
+					}
+				}}}, nil)
+			f.enqueue(&pawl.Request{Timeout: time.Second, Lease: 2 * time.Second})
+			rest(2 * patience)
+			f.wantReturned(worker.Stats{Failed: 1}, "failed", returned)
+		})
+	})
+}
+
+// wantReturned checks the numbers and the last event of the one job, whose handler
+// was not given up, and stops.
+func (f *fixture) wantReturned(want worker.Stats, last string, took time.Duration) {
+	f.t.Helper()
+	s := f.p.Stats()
+	got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Lost: s.Lost, Stuck: s.Stuck}
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	if n := f.log.count("given up"); n != 0 {
+		f.t.Errorf("logged %d times as given up", n)
+	}
+	events := f.drain()
+	if e := events[len(events)-1]; e.Type.String() != last || e.Duration != took {
+		f.t.Errorf("last event %+v, want %s after %v", e, last, took)
+	}
+	f.told = nil
+	f.stop()
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -176,6 +177,76 @@ func TestClaimHandsBackWhenItsCallerHasGone(t *testing.T) {
 	if j := get(t, q, id); j.State != pawl.Ready || j.Attempt != 0 || j.Counts.Releases != 1 {
 		t.Errorf("job is %v, attempt %d, releases %d", j.State, j.Attempt, j.Counts.Releases)
 	}
+}
+
+// A hasty caller is gone when the storage has claimed.
+type hasty struct {
+	pawl.Storage
+	leave func()
+}
+
+func (h hasty) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	c, err := h.Storage.Claim(ctx, spec)
+	h.leave()
+	return c, err
+}
+
+func TestClaimHandsOtherKindsBackWhenItsCallerHasGone(t *testing.T) {
+	q := open(t, nil)
+	id := enqueue(t, q, &pawl.Request{Kind: "other"})
+	ctx, cancel := context.WithCancel(t.Context())
+	h := pawl.New(hasty{q.Storage(), cancel}, nil)
+	_, err := h.Claim(ctx, &pawl.ClaimOptions{Kinds: []string{"mine"}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if j := get(t, q, id); j.State != pawl.Scheduled || j.Counts.Skips != 1 {
+		t.Errorf("job is %v, skips %d", j.State, j.Counts.Skips)
+	}
+}
+
+// A lingering storage takes long to end a Watch, and counts them.
+type lingering struct {
+	pawl.Storage
+	watches, most *atomic.Int64
+}
+
+func (l lingering) Watch(ctx context.Context, f func(pawl.Event)) error {
+	l.most.Store(max(l.most.Load(), l.watches.Add(1)))
+	defer l.watches.Add(-1)
+	err := l.Storage.(pawl.Watcher).Watch(ctx, f)
+	time.Sleep(time.Minute)
+	return err
+}
+
+func TestClaimDoesNotWaitForTheEndOfAWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var watches, most atomic.Int64
+		q := pawl.New(lingering{memory.New(nil), &watches, &most}, &pawl.Options{Poll: time.Hour})
+		start := time.Now()
+		for range 3 { // the first one's Watch is still ending when the others come
+			enqueue(t, q, &pawl.Request{})
+			claim(t, q)
+			synctest.Wait()
+		}
+		if d := time.Since(start); d > 0 {
+			t.Errorf("claims of jobs that were there took %v", d)
+		}
+		got := make(chan error)
+		go func() {
+			_, err := q.Claim(t.Context(), nil)
+			got <- err
+		}()
+		time.Sleep(2 * time.Minute)
+		enqueue(t, q, &pawl.Request{})
+		if err := <-got; err != nil || time.Since(start) > 2*time.Minute {
+			t.Errorf("claimed after %v, %v; want by the wake-up of a new Watch", time.Since(start), err)
+		}
+		time.Sleep(2 * time.Minute)
+		if watches.Load() != 0 || most.Load() != 1 {
+			t.Errorf("%d watches are left; at most %d at a time, want 1", watches.Load(), most.Load())
+		}
+	})
 }
 
 func TestPauseAndResume(t *testing.T) {

@@ -500,18 +500,42 @@ func (q *Queue) claimOne(ctx context.Context, spec ClaimSpec, kinds []string) (*
 		if len(kinds) == 0 || slices.Contains(kinds, job.Kind) {
 			return job, 0, nil
 		}
-		skip := Outcome{Ref: job.Ref, Verb: Skip, Delay: SkipDelay(job.Counts.Skips)}
-		if _, err := q.Settle(ctx, []Outcome{skip}); err != nil {
+		if err := q.skip(ctx, job); err != nil {
 			return nil, 0, err
 		}
-		// Those who want this kind must learn when it is due again.
-		q.hub.waiters.WakeEach(job.Queue)
+		if err := ctx.Err(); err != nil {
+			return nil, 0, err
+		}
 	}
 }
 
-// recoverTimeout bounds how long a Claim whose reply was lost looks for what it
-// may have claimed after its caller has gone.
+// skip hands back a job of another kind, also if ctx has ended since it was
+// claimed.
+func (q *Queue) skip(ctx context.Context, j *Job) error {
+	ctx, cancel := outliving(ctx)
+	defer cancel()
+	_, err := q.Settle(ctx, []Outcome{{Ref: j.Ref, Verb: Skip, Delay: SkipDelay(j.Counts.Skips)}})
+	if err != nil {
+		return err
+	}
+	// Those who want this kind must learn when it is due again.
+	q.hub.waiters.WakeEach(j.Queue)
+	return nil
+}
+
+// recoverTimeout bounds how long a Claim hands back, after its caller has gone,
+// what it has claimed, or may have if the reply was lost.
 const recoverTimeout = 2 * time.Second
+
+// outliving returns a context that ends recoverTimeout after ctx.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		sleep(longer, recoverTimeout)
+		cancel()
+	})
+	return longer, func() { stop(); cancel() }
+}
 
 // ClaimBatch claims up to spec.Max jobs and does not wait for jobs to come; it
 // is for those who write a pool. A zero Token is filled in. If the storage's
@@ -534,7 +558,7 @@ func (q *Queue) ClaimBatch(ctx context.Context, spec ClaimSpec) (Claimed, error)
 		}
 	}
 	if ctx.Err() != nil {
-		q.handBack(context.WithoutCancel(ctx), spec)
+		q.handBack(ctx, spec)
 	}
 	return Claimed{}, err
 }
@@ -555,7 +579,7 @@ func (q *Queue) claimed(jobs []*Job) {
 }
 
 func (q *Queue) handBack(ctx context.Context, spec ClaimSpec) {
-	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	ctx, cancel := outliving(ctx)
 	defer cancel()
 	c, err := q.storage.Claim(ctx, spec)
 	if err != nil || len(c.Jobs) == 0 {
@@ -1186,7 +1210,14 @@ func (q *Queue) waited(ctx context.Context, queue string, ids []ID) (jobs []*Job
 // soon.
 type poll struct{ d, limit time.Duration }
 
-func newPoll(limit time.Duration) *poll { return &poll{max(limit/100, time.Millisecond), limit} }
+func newPoll(limit time.Duration) *poll {
+	p := &poll{limit: limit}
+	p.again()
+	return p
+}
+
+// again lets p begin anew.
+func (p *poll) again() { p.d = max(p.limit/100, time.Millisecond) }
 
 func (p *poll) next() time.Duration {
 	d := p.d
@@ -1201,9 +1232,10 @@ type hub struct {
 	most    int // Options.MaxWaiters
 	waiters wake.Set[string]
 
-	mu   sync.Mutex
-	n    int
-	stop func() // ends the watch and waits for it
+	mu       sync.Mutex
+	n        int
+	watching bool               // the goroutine of watch is there
+	stop     context.CancelFunc // ends the present Watch
 }
 
 func (h *hub) join(ctx context.Context, queues []QueueAsk) (*wake.Waiter[string], error) {
@@ -1216,36 +1248,55 @@ func (h *hub) join(ctx context.Context, queues []QueueAsk) (*wake.Waiter[string]
 	if h.n >= h.most {
 		return nil, ErrTooManyWaiters
 	}
-	if h.n++; h.n == 1 {
-		h.stop = h.watch(context.WithoutCancel(ctx))
+	if h.n++; !h.watching {
+		h.beginWatch(context.WithoutCancel(ctx))
 	}
 	return h.waiters.Join(names), nil
 }
 
+func (h *hub) beginWatch(ctx context.Context) {
+	if w, ok := Find[Watcher](h.storage); ok {
+		h.watching = true
+		go h.watch(ctx, w)
+	}
+}
+
+// leave does not wait for Watch to end, which takes long if the storage is out of
+// reach.
 func (h *hub) leave(w *wake.Waiter[string]) {
 	h.waiters.Leave(w)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.n--; h.n == 0 {
+	if h.n--; h.n == 0 && h.stop != nil {
 		h.stop()
 	}
 }
 
-func (h *hub) watch(ctx context.Context) (stop func()) {
-	w, ok := Find[Watcher](h.storage)
-	if !ok {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+// watch watches until nobody waits. Those who join while a Watch ends poll until
+// the next one begins, so that there are never two.
+func (h *hub) watch(parent context.Context, w Watcher) {
+	for {
+		ctx, ok := h.watchMore(parent)
+		if !ok {
+			return
+		}
 		// Should it fail, claimers still poll.
 		for w.Watch(ctx, h.event); ctx.Err() == nil; w.Watch(ctx, h.event) {
 			sleep(ctx, watchAgain)
 		}
-	}()
-	return func() { cancel(); <-done }
+	}
+}
+
+// watchMore returns the context of one more Watch, or false if nobody waits.
+func (h *hub) watchMore(parent context.Context) (ctx context.Context, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.n == 0 {
+		h.watching, h.stop = false, nil
+		return nil, false
+	}
+	ctx, h.stop = context.WithCancel(parent)
+	return ctx, true
 }
 
 // watchAgain is how long after a Watch that failed the next one begins.

@@ -94,18 +94,18 @@ func (s schedule) tick(ctx context.Context, q *pawl.Queue, l *ledger) error {
 		receipt, err := q.Enqueue(ctx, s.request(next))
 		wait := time.Until(next)
 		switch {
+		case err == nil:
+			tries = 0
+			next = next.Add(s.every)
+			l.enqueued(receipt.Status)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, pawl.ErrInvalid):
 			return err // and would be for ever
-		case err != nil:
+		default:
 			tries++
 			wait = pawl.Exponential{Max: time.Minute}.Delay(tries, err)
 			l.failed(next, wait, err)
-		default:
-			tries = 0
-			next = next.Add(s.every)
-			l.enqueued(receipt.Status)
 		}
 		select {
 		case <-ctx.Done():
@@ -141,7 +141,8 @@ func run(ctx context.Context, storage pawl.Storage, c config, out io.Writer) err
 	}
 	start(&errs[c.processes], func() error { return worker.New(pawl.New(storage, nil), tasks, nil).Run(ctx) })
 	all.Wait()
-	fmt.Fprintf(out, "%d ticks enqueued by %d tickers, %d times they were known already\n", l.stored, c.processes, l.known)
+	fmt.Fprintf(out, "%d ticks enqueued by %d tickers, %d times they were known already; %d ran, %d enqueued ahead of time are left\n",
+		l.stored, c.processes, l.known, len(l.ran), l.stored-len(l.ran))
 	return errors.Join(append(errs, l.check())...)
 }
 

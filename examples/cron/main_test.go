@@ -106,6 +106,12 @@ func TestOnFile(t *testing.T) {
 	if strings.Contains(out.String(), " 0 times they were known") {
 		t.Error("no tick was enqueued twice")
 	}
+	var enqueued, tickers, known, ran, left int
+	last := out.String()[strings.LastIndex(strings.TrimSpace(out.String()), "\n")+1:]
+	if _, err := fmt.Sscanf(last, "%d ticks enqueued by %d tickers, %d times they were known already; %d ran, %d enqueued ahead",
+		&enqueued, &tickers, &known, &ran, &left); err != nil || ran+left != enqueued || left < 0 {
+		t.Errorf("the sums are off: %q, %v", last, err)
+	}
 }
 
 func TestIDs(t *testing.T) {

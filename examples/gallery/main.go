@@ -6,8 +6,11 @@
 //	go run ./examples/gallery          # serve http://127.0.0.1:8080/
 //	go run ./examples/gallery -demo    # upload the Go distribution's test pictures
 //
-// The process may be killed at any time: started again on the same file it
-// finishes what was begun.
+// The process may be killed at any time (kill -9 and the number that it prints: go
+// run is another process): started again on the same file it finishes what was
+// begun.
+//
+//	go run ./examples/gallery -demo -db g.db -slow 1s
 package main
 
 import (

@@ -55,7 +55,11 @@ func start(t *testing.T, args ...string) *program {
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p.url = strings.TrimSuffix(p.until(t, `^(http://\S+/) shows`)[1], "/")
+	line := p.until(t, `^(http://\S+/) shows .*; this is process (\d+)$`)
+	p.url = strings.TrimSuffix(line[1], "/")
+	if pid := strconv.Itoa(p.cmd.Process.Pid); line[2] != pid {
+		t.Errorf("process %s says that it is %s", pid, line[2])
+	}
 	return p
 }
 

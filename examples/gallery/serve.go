@@ -55,7 +55,7 @@ func serve(ctx context.Context, c config, out io.Writer) (err error) {
 	}
 	web := newWebServer(knownHost(c.addr, (&server{pics, queue, log}).routes()), log)
 	url := "http://" + listener.Addr().String()
-	fmt.Fprintf(out, "%s/ shows %s\n", url, c.db)
+	fmt.Fprintf(out, "%s/ shows %s; this is process %d\n", url, c.db, os.Getpid())
 
 	return together(ctx,
 		pool.Run,

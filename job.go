@@ -154,9 +154,12 @@ const (
 	// for the queue that are to be rejected, when it has more jobs for a queue than
 	// that may hold, and with ErrTooManyWaiters beyond Options.MaxWaiters.
 	//
-	// The enqueues of a process are tried in the order in which they came, but one
-	// for which there is room goes before those that need more: a batch may wait
-	// for as long as smaller ones come. Storages do not see Block.
+	// Those that wait in one Queue are tried in the order in which they came, and
+	// one that comes later after them; but one for which there is room goes before
+	// those that need more, so a batch may wait for as long as smaller ones come, and
+	// what takes no room, an ID or a key that is there, or finds the queue empty, does
+	// not wait. There is no order over processes, nor with enqueues that do not Block:
+	// each takes the room that it finds. Storages do not see Block.
 	//
 	// A handler should not Block on a queue that its own workers empty: once it runs
 	// in all their slots and waits, nobody makes room, until its Timeout.

@@ -17,30 +17,67 @@ import (
 // others do is found by polling, with growing pauses.
 func (q *Queue) enqueueBlocking(ctx context.Context, reqs []*Request) ([]Receipt, error) {
 	plain := unblocked(reqs)
+	slack, behind := q.rooms.ahead(reqs)
+	if behind {
+		plain = modest(plain, slack)
+	}
 	receipts, err := q.storage.Enqueue(ctx, plain)
 	if !errors.Is(err, ErrFull) {
 		return receipts, err
 	}
-	slack := slackOf(reqs)
+	if plain = unblocked(reqs); !behind {
+		slack = slackOf(reqs)
+	}
 	if !waitsFor(slack, err) {
 		return receipts, err
 	}
-	w, joined := q.rooms.join(slack, q.opts.MaxWaiters)
+	w, first, joined := q.rooms.join(slack, q.opts.MaxWaiters)
 	if !joined {
-		return nil, fmt.Errorf("%w: %w", ErrTooManyWaiters, err)
+		return nil, fmt.Errorf("%w: %w", ErrTooManyWaiters, fullError(plain, err))
 	}
 	defer func() { q.rooms.leave(w, receipts) }()
 	poll := newPoll(q.opts.Poll)
 	for {
-		receipts, err = q.storage.Enqueue(ctx, plain)
-		if !waitsFor(slack, err) {
-			return receipts, err
+		if first { // else those who wait are tried before
+			receipts, err = q.storage.Enqueue(ctx, plain)
+			if !waitsFor(slack, err) {
+				return receipts, err
+			}
+			q.rooms.passOn(w, err)
 		}
-		q.rooms.passOn(w, err)
 		if ctxErr := q.rooms.wait(ctx, w, poll); ctxErr != nil {
-			return nil, fmt.Errorf("%w: %w", ctxErr, err)
+			return nil, fmt.Errorf("%w: %w", ctxErr, fullError(plain, err))
+		}
+		first = true
+	}
+}
+
+// modest returns the requests as they may be stored although others wait for
+// room: if they take none, because the ID or the key is there already, or if
+// nothing waits in the queue.
+func modest(plain []*Request, slack map[string]int) []*Request {
+	plain = slices.Clone(plain)
+	for i, r := range plain {
+		if _, waits := slack[r.Queue]; waits && r.WhenFull == Reject && r.MaxDepth != Unlimited {
+			plain[i] = new(*r)
+			plain[i].MaxDepth = 1
 		}
 	}
+	return plain
+}
+
+// fullError returns err with the limit that the request has.
+func fullError(plain []*Request, err error) error {
+	var full *FullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	for _, r := range plain {
+		if r.Queue == full.Queue && r.WhenFull == Reject && r.MaxDepth != Unlimited {
+			return &FullError{r.Queue, r.MaxDepth}
+		}
+	}
+	return err
 }
 
 // enqueueRejecting stores requests in a transaction, which must not be held open
@@ -123,12 +160,36 @@ type room struct {
 	full  map[string]int // queues that hold more than so many, as tries have shown
 }
 
-func (s *rooms) join(slack map[string]int, most int) (w *roomWaiter, joined bool) {
+// ahead reports whether others wait for room that the requests would wait for, and
+// then for which.
+func (s *rooms) ahead(reqs []*Request) (slack map[string]int, others bool) {
+	if s.n.Load() == 0 {
+		return nil, false
+	}
+	slack = slackOf(reqs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slack, s.awaited(slack)
+}
+
+// awaited reports whether somebody waits for one of the queues. The lock is held.
+func (s *rooms) awaited(slack map[string]int) bool {
+	for queue := range slack {
+		if len(s.lines[queue]) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// join adds a waiter, which is the first one if nobody waits for any of its queues.
+func (s *rooms) join(slack map[string]int, most int) (w *roomWaiter, first, joined bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.n.Load() >= int64(most) {
-		return nil, false
+		return nil, false, false
 	}
+	first = !s.awaited(slack)
 	s.n.Add(1)
 	w = &roomWaiter{slack: slack, c: make(chan room, 1)}
 	if s.lines == nil {
@@ -137,7 +198,7 @@ func (s *rooms) join(slack map[string]int, most int) (w *roomWaiter, joined bool
 	for queue := range slack {
 		s.lines[queue] = append(s.lines[queue], w)
 	}
-	return w, true
+	return w, first, true
 }
 
 // leave removes w, which got the receipts. Room that w was told of and has not
@@ -178,7 +239,9 @@ func (s *rooms) wait(ctx context.Context, w *roomWaiter, poll *poll) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case r := <-w.c:
-			w.seen = []room{r}
+			if w.seen = []room{r}; !r.one { // others make room: w may be the next to poll
+				poll.again()
+			}
 			return nil
 		case <-time.After(d - d/4 + rand.N(d/2+1)):
 			if w.seen = s.led(w); len(w.seen) > 0 {

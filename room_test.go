@@ -247,6 +247,70 @@ func TestBlockLeavesRoomToOthers(t *testing.T) {
 	})
 }
 
+// One that comes later leaves the room that another process has made to those
+// before it.
+func TestBlockKeepsTheOrderOfArrival(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := full(t, memory.New(nil), time.Second)
+		other := pawl.New(q.Storage(), &pawl.Options{Lease: time.Hour})
+		var line []<-chan error
+		for range 20 {
+			line = append(line, waiting(t.Context(), q, &pawl.Request{Kind: "test"}))
+			time.Sleep(10 * time.Second)
+		}
+		for _, first := range line {
+			if _, err := other.Claim(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			last := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
+			wantBlocked(t, last)
+			time.Sleep(2 * time.Second)
+			wantDone(t, first)
+			line = append(line, last)
+			wantBlocked(t, last)
+		}
+		for range line[20:] { // let those end that still wait
+			if _, err := q.Claim(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// Who needs no room does not wait for those who do, nor in an empty queue.
+func TestBlockOfWhatIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := full(t, memory.New(nil), time.Hour)
+		known := &pawl.Request{Kind: "test", ID: pawl.ID{1}, UniqueKey: "key", MaxDepth: pawl.Unlimited}
+		enqueue(t, q, known)
+		first := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
+		wantBlocked(t, first)
+		for want, r := range map[pawl.ReceiptStatus]*pawl.Request{
+			pawl.Exists:    {Kind: "test", ID: pawl.ID{1}, UniqueKey: "key"},
+			pawl.Duplicate: {Kind: "test", UniqueKey: "key"},
+		} {
+			if receipt, err := q.Enqueue(t.Context(), r); err != nil || receipt.Status != want {
+				t.Errorf("%v, error %v; want %v", receipt.Status, err, want)
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var full *pawl.FullError
+		if _, err := q.Enqueue(ctx, &pawl.Request{Kind: "test"}); !errors.As(err, &full) || full.Limit != 2 {
+			t.Errorf("error %v, want one of the queue's limit of 2", err)
+		}
+		for range 3 {
+			if _, err := pawl.New(q.Storage(), nil).Claim(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enqueue(t, q, &pawl.Request{})
+		wantBlocked(t, first) // it is told by the next poll
+		time.Sleep(2 * time.Hour)
+		wantDone(t, first)
+	})
+}
+
 // All that wait for a queue share one poll, and one that finds room lets as many
 // go on as fit.
 func TestBlockSharesAPoll(t *testing.T) {

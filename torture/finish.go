@@ -111,6 +111,11 @@ func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 			return nil, err
 		}
 	}
+	if r.place.aof != "" {
+		if err := readAOF(r.place.aof, in); err != nil {
+			return nil, err
+		}
+	}
 	return check.Run(in)
 }
 

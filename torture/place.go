@@ -19,6 +19,7 @@ type place struct {
 	storage string
 	dsn     string // through the proxy, if there is one
 	direct  string
+	aof     string // folder of Redis's files
 	proxy   *wire.Proxy
 
 	kill     func()                                           // ends the server as a crash does
@@ -117,7 +118,8 @@ func endMySQL(ctx context.Context, s *store) (n int, err error) {
 }
 
 func redisPlace() (*place, error) {
-	server, err := testserver.StartRedis(&testserver.RedisOptions{Fsync: "always"})
+	server, err := testserver.StartRedis(&testserver.RedisOptions{Fsync: "always",
+		Settings: map[string]string{"auto-aof-rewrite-percentage": "0"}}) // it is a witness, see readAOF
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +133,7 @@ func redisPlace() (*place, error) {
 		return f(client)
 	}
 	p := &place{storage: "redis", dsn: proxy.Addr(), direct: server.Addr(), proxy: proxy, kill: server.Kill, start: server.Start, stop: server.Stop}
+	p.aof = filepath.Dir(server.Addr())
 	p.flush = func(ctx context.Context) error {
 		return with(func(c *goredis.Client) error { return c.ScriptFlush(ctx).Err() })
 	}

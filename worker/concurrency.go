@@ -17,9 +17,9 @@ func (p *Pool) SetConcurrency(queue string, n int) error {
 	case p.err != nil:
 		return p.err
 	case p.byQueue[queue] == nil:
-		return &pawl.InvalidError{Field: "Queue", Limit: fmt.Sprintf("one that the pool serves, not %q", queue)}
+		return fmt.Errorf("worker: %w", &pawl.InvalidError{Field: "Queue", Limit: fmt.Sprintf("one that the pool serves, not %q", queue)})
 	case n < 1 || n > maxConcurrency:
-		return &pawl.InvalidError{Field: "Concurrency", Limit: fmt.Sprintf("between 1 and %d for %q", maxConcurrency, queue)}
+		return fmt.Errorf("worker: queue %q: %w", queue, &pawl.InvalidError{Field: "Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/text"
 )
 
 // Handlers are the kinds that a pool runs, such as a task.Mux.
@@ -33,8 +34,11 @@ type Middleware func(next RunFunc) RunFunc
 
 // Queue is a queue that a pool serves.
 type Queue struct {
-	Name        string
-	Concurrency int // how many of its jobs run at the same time; 0 means Options.Concurrency
+	Name string
+
+	// Concurrency is how many of its jobs run at the same time. 0 means
+	// Options.Concurrency; with Options.Strict or a Weight it has to be 0.
+	Concurrency int
 
 	// Weight lets the queue share Options.Concurrency slots with all others that
 	// have a weight, and have none of its own. While all of these have jobs, each
@@ -52,7 +56,9 @@ const (
 // Options set how a [Pool] works. The zero value of each field is a default
 // itself; nil Options are all zero.
 type Options struct {
-	// Queues are those served. None means the queues of the handled kinds.
+	// Queues are those served. None means the queues of the handled kinds. If
+	// there are some, and a handled kind's own queue is not among them, Run logs
+	// a warning: its jobs wait for another pool, but those enqueued elsewhere.
 	Queues []Queue
 
 	// Concurrency is how many jobs of each queue run at the same time, which
@@ -77,7 +83,8 @@ type Options struct {
 	Lease time.Duration
 
 	// Heartbeat is how often claims are extended. 0 means a third of the lease,
-	// and larger values are cut to that, so that two in a row may fail.
+	// and larger values are cut to that, so that two in a row may fail. At least
+	// 1 ms, as each of the intervals.
 	Heartbeat time.Duration
 
 	// Poll is how often an idle queue is looked at for what no event told, with
@@ -127,6 +134,7 @@ const (
 	defaultConcurrency = 10
 	maxConcurrency     = 100_000 // a goroutine each; more is a slip of the keyboard
 	maxWeight          = 1000    // a job of the lightest queue among 1000 of the heaviest
+	minInterval        = time.Millisecond
 )
 
 func (o *Options) withDefaults(q *pawl.Queue, kinds []pawl.Kind) Options {
@@ -137,9 +145,11 @@ func (o *Options) withDefaults(q *pawl.Queue, kinds []pawl.Kind) Options {
 	base := q.Options()
 	d.Concurrency = cmp.Or(d.Concurrency, defaultConcurrency)
 	d.Lease = cmp.Or(d.Lease, base.Lease)
-	d.Poll = cmp.Or(d.Poll, time.Second)
-	d.SweepEvery = cmp.Or(d.SweepEvery, 5*time.Second)
-	d.StopTimeout = cmp.Or(d.StopTimeout, 20*time.Second)
+	// As good as never, so that nothing overflows that is added to them.
+	d.Poll = min(cmp.Or(d.Poll, time.Second), pawl.MaxAhead)
+	d.SweepEvery = min(cmp.Or(d.SweepEvery, 5*time.Second), pawl.MaxAhead)
+	d.CountEvery = min(d.CountEvery, pawl.MaxAhead)
+	d.StopTimeout = min(cmp.Or(d.StopTimeout, 20*time.Second), pawl.MaxAhead)
 	d.WorkerID = cmp.Or(d.WorkerID, base.WorkerID)
 	if d.Logger == nil {
 		d.Logger = base.Logger
@@ -159,7 +169,7 @@ func queuesOf(o Options, kinds []pawl.Kind) []Queue {
 		}
 	}
 	for i := range queues {
-		if queues[i].Weight == 0 {
+		if queues[i].Weight == 0 && !o.Strict {
 			queues[i].Concurrency = cmp.Or(queues[i].Concurrency, o.Concurrency)
 		}
 	}
@@ -171,13 +181,23 @@ func (o *Options) weighted() []Queue {
 	return slices.DeleteFunc(slices.Clone(o.Queues), func(q Queue) bool { return q.Weight == 0 })
 }
 
-func (o *Options) validate(pq *pawl.Queue) error {
-	positive := func(field string, d time.Duration) error {
-		if d < 0 {
-			return &pawl.InvalidError{Field: field, Limit: "positive"}
-		}
-		return nil
+// validate reports what is wrong with o, whose defaults are filled in.
+func (o *Options) validate() error {
+	err := cmp.Or(
+		o.validateNumbers(),
+		o.validateQueues(),
+		validateInterval("Heartbeat", o.Heartbeat),
+		validateInterval("Poll", o.Poll),
+		validateInterval("SweepEvery", o.SweepEvery),
+		validateInterval("CountEvery", o.CountEvery),
+	)
+	if err != nil {
+		return fmt.Errorf("worker: options: %w", err)
 	}
+	return nil
+}
+
+func (o *Options) validateNumbers() error {
 	switch {
 	case o.Concurrency < 1 || o.Concurrency > maxConcurrency:
 		return &pawl.InvalidError{Field: "Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
@@ -185,43 +205,53 @@ func (o *Options) validate(pq *pawl.Queue) error {
 		return &pawl.InvalidError{Field: "Prefetch", Limit: fmt.Sprintf("at most %d, or NoPrefetch", pawl.MaxStep)}
 	case o.Lease < pawl.MinLease || o.Lease > pawl.MaxLease:
 		return &pawl.InvalidError{Field: "Lease", Limit: "between 10 ms and 24 h"}
+	case o.StopTimeout < 0:
+		return &pawl.InvalidError{Field: "StopTimeout", Limit: "positive"}
 	case o.MaxStuck < NoReplacements:
 		return &pawl.InvalidError{Field: "MaxStuck", Limit: "positive, or NoReplacements"}
-	case len(o.WorkerID) > pawl.MaxKeyLen:
-		return &pawl.InvalidError{Field: "WorkerID", Limit: "at most 255 bytes"}
+	case !text.IsLine(o.WorkerID, pawl.MaxKeyLen):
+		return &pawl.InvalidError{Field: "WorkerID", Limit: "at most 255 bytes of UTF-8 without control characters"}
 	}
-	return cmp.Or(
-		o.validateQueues(pq),
-		positive("Heartbeat", o.Heartbeat),
-		positive("Poll", o.Poll),
-		positive("SweepEvery", o.SweepEvery),
-		positive("CountEvery", o.CountEvery),
-		positive("StopTimeout", o.StopTimeout),
-	)
+	return nil
 }
 
-func (o *Options) validateQueues(pq *pawl.Queue) error {
+func validateInterval(field string, d time.Duration) error {
+	if d != 0 && d < minInterval {
+		return &pawl.InvalidError{Field: field, Limit: "at least 1 ms"}
+	}
+	return nil
+}
+
+func (o *Options) validateQueues() error {
 	if len(o.Queues) == 0 || len(o.Queues) > pawl.MaxQueues {
 		return &pawl.InvalidError{Field: "Queues", Limit: fmt.Sprintf("1 to %d", pawl.MaxQueues)}
 	}
 	for i, q := range o.Queues {
-		// A request knows the rules of names.
-		if _, err := pq.Prepare(&pawl.Request{Queue: q.Name, Kind: "k"}); err != nil {
-			return err
+		err := o.validateQueue(q)
+		if err == nil && slices.ContainsFunc(o.Queues[:i], func(p Queue) bool { return p.Name == q.Name }) {
+			err = &pawl.InvalidError{Field: "Queues", Limit: "named once each"}
 		}
-		switch {
-		case q.Weight < 0 || q.Weight > maxWeight:
-			return &pawl.InvalidError{Field: "Queue.Weight", Limit: fmt.Sprintf("between 1 and %d, or 0", maxWeight)}
-		case q.Weight > 0 && o.Strict:
-			return &pawl.InvalidError{Field: "Queue.Weight", Limit: "zero with Strict"}
-		case q.Weight > 0 && q.Concurrency != 0:
-			return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: "zero with a Weight"}
-		case q.Weight == 0 && (q.Concurrency < 1 || q.Concurrency > maxConcurrency):
-			return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
+		if err != nil {
+			return fmt.Errorf("queue %q: %w", q.Name, err)
 		}
-		if slices.ContainsFunc(o.Queues[:i], func(p Queue) bool { return p.Name == q.Name }) {
-			return &pawl.InvalidError{Field: "Queues", Limit: "named once each"}
-		}
+	}
+	return nil
+}
+
+func (o *Options) validateQueue(q Queue) error {
+	switch {
+	case !text.IsName(q.Name, pawl.MaxNameLen):
+		return &pawl.InvalidError{Field: "Queue.Name", Limit: fmt.Sprintf("1 to %d letters, digits, '_', '-', '.' or ':'", pawl.MaxNameLen)}
+	case q.Weight < 0 || q.Weight > maxWeight:
+		return &pawl.InvalidError{Field: "Queue.Weight", Limit: fmt.Sprintf("between 1 and %d, or 0", maxWeight)}
+	case q.Weight > 0 && o.Strict:
+		return &pawl.InvalidError{Field: "Queue.Weight", Limit: "zero with Strict"}
+	case q.Weight > 0 && q.Concurrency != 0:
+		return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: "zero with a Weight"}
+	case o.Strict && q.Concurrency != 0:
+		return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: "zero with Strict"}
+	case q.Weight == 0 && !o.Strict && (q.Concurrency < 1 || q.Concurrency > maxConcurrency):
+		return &pawl.InvalidError{Field: "Queue.Concurrency", Limit: fmt.Sprintf("between 1 and %d", maxConcurrency)}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -78,16 +80,25 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Prefetch":          {Prefetch: -2},
 		"Lease":             {Lease: time.Millisecond},
 		"Heartbeat":         {Heartbeat: -1},
+		"Heartbeat/spins":   {Heartbeat: 1},
+		"Poll/spins":        {Poll: 1},
+		"SweepEvery/spins":  {SweepEvery: 1},
+		"CountEvery/spins":  {CountEvery: 1},
 		"Poll":              {Poll: -1},
 		"SweepEvery":        {SweepEvery: -1},
 		"CountEvery":        {CountEvery: -1},
 		"StopTimeout":       {StopTimeout: -1},
 		"MaxStuck":          {MaxStuck: -2},
 		"WorkerID":          {WorkerID: strings.Repeat("x", 256)},
-		"Queue":             {Queues: []worker.Queue{{Name: "no spaces"}}},
+		"WorkerID/lines":    {WorkerID: "a\nb"},
+		"WorkerID/bytes":    {WorkerID: "\xff"},
+		"Queue.Name":        {Queues: []worker.Queue{{Name: "no spaces"}}},
+		"Queue.Name/none":   {Queues: []worker.Queue{{Concurrency: 5}}},
 		"Queues":            {Queues: []worker.Queue{{Name: "a"}, {Name: "a"}}},
 		"Queue.Concurrency": {Queues: []worker.Queue{{Name: "a", Concurrency: -1}}},
 		"Queue.Weight":      {Queues: []worker.Queue{{Name: "a", Weight: -1}}},
+
+		"Queue.Concurrency/strict": {Queues: []worker.Queue{{Name: "a", Concurrency: 1}}, Strict: true},
 
 		"Queue.Weight/strict":    {Queues: []worker.Queue{{Name: "a", Weight: 1}}, Strict: true},
 		"Queue.Concurrency/both": {Queues: []worker.Queue{{Name: "a", Weight: 1, Concurrency: 1}}},
@@ -100,6 +111,9 @@ func TestOptionsAreValidated(t *testing.T) {
 				var invalid *pawl.InvalidError
 				if !errors.As(err, &invalid) || invalid.Field != field {
 					t.Errorf("error %v, want one of field %s", err, field)
+				}
+				if text := err.Error(); !strings.HasPrefix(text, "worker: options: ") || len(o.Queues) > 0 && !strings.Contains(text, fmt.Sprintf("queue %q", o.Queues[0].Name)) {
+					t.Errorf("error %v does not say whose it is", err)
 				}
 			})
 		})
@@ -132,4 +146,41 @@ func TestNewPanics(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The longest times mean never, and nothing overflows.
+func TestLongestTimes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		l := &lasting{takes: 10 * time.Second}
+		f := start(t, cycling, l, &worker.Options{
+			Heartbeat: math.MaxInt64, Poll: math.MaxInt64, SweepEvery: math.MaxInt64, CountEvery: math.MaxInt64, StopTimeout: math.MaxInt64,
+		})
+		id := f.enqueue(&pawl.Request{})
+		rest(time.Second)
+		f.stop()
+		f.wantState(id, pawl.Completed, "")
+		if n := l.cut.Load(); n != 0 {
+			t.Errorf("%d handlers cut short by a stop that has for ever", n)
+		}
+	})
+}
+
+// A kind whose jobs go to a queue that the pool does not serve is told once.
+func TestKindsOfQueuesNotServed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		run := func(context.Context, *pawl.Job) ([]byte, error) { return nil, nil }
+		h := kinds{{Name: "a", Queue: "mail", Run: run}, {Name: "b", Run: run}, {Name: "c", Queue: "served", Run: run}, {Run: run}}
+		f := start(t, cycling, h, &worker.Options{Queues: []worker.Queue{{Name: "served"}}})
+		rest(time.Minute)
+		for _, line := range []string{"kind=a queue=mail", "kind=b queue=default", ""} {
+			want := 1
+			if line == "" {
+				want = 2 // in all
+			}
+			if n := f.log.count(`level=WARN msg="worker: queue of a handled kind is not served" ` + line); n != want {
+				t.Errorf("logged %d times of %q, want %d", n, line, want)
+			}
+		}
+		f.stop()
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -125,7 +126,7 @@ func New(q *pawl.Queue, h Handlers, o *Options) *Pool {
 	p.kinds, p.fallback = kindsOf(q, kinds, p.opts.Middleware)
 	if len(kinds) == 0 {
 		p.err = errNoHandlers
-	} else if p.err = p.opts.validate(q); p.err == nil {
+	} else if p.err = p.opts.validate(); p.err == nil {
 		p.makeGroups()
 	}
 	return p
@@ -268,9 +269,21 @@ func (p *Pool) beginSlots() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.begun = true
+	p.warnOfUnserved()
 	for _, g := range p.groups {
 		for range g.slots {
 			p.startSlot(g)
+		}
+	}
+}
+
+// warnOfUnserved logs which kinds' jobs go by default to queues that others have
+// to serve.
+func (p *Pool) warnOfUnserved() {
+	for _, name := range slices.Sorted(maps.Keys(p.kinds)) {
+		queue := cmp.Or(p.kinds[name].Queue, pawl.DefaultQueue)
+		if p.byQueue[queue] == nil {
+			p.logLater(slog.LevelWarn, "worker: queue of a handled kind is not served", "kind", name, "queue", queue)
 		}
 	}
 }

@@ -129,8 +129,9 @@ type Options struct {
 	// each queue, in jobs; the ones that ended first go, also before their
 	// Retention is over, and their results and IDs with them: to enqueue such an
 	// ID again makes a new job. The next sweep sees to it, so between two there may
-	// be more. 0 means no bound. All processes should have the same: the lowest
-	// one counts. See [SweepSpec] for what a bound costs.
+	// be more. 0 means no bound, and so does more than MaxKept (1,000,000), which is
+	// logged. All processes should have the same: the lowest one counts. See
+	// [SweepSpec] for what a bound costs.
 	MaxCompleted, MaxBuried, MaxCanceled int
 
 	// Poll is how often a waiting Claim or Wait looks by itself, for what no
@@ -202,7 +203,13 @@ func (o *Options) withDefaults() Options {
 	d.WorkerID = text.Clean(d.WorkerID, MaxKeyLen)
 	d.MaxPayload, d.Poll, d.MaxWaiters = max(d.MaxPayload, 0), max(d.Poll, 0), max(d.MaxWaiters, 0)
 	d.BuriedRetention = max(d.BuriedRetention, 0)
-	d.MaxCompleted, d.MaxBuried, d.MaxCanceled = max(d.MaxCompleted, 0), max(d.MaxBuried, 0), max(d.MaxCanceled, 0)
+	for _, kept := range []*int{&d.MaxCompleted, &d.MaxBuried, &d.MaxCanceled} {
+		if *kept > MaxKept {
+			d.Logger.Warn("pawl: a number of records to keep is too great and counts as none", "number", *kept, "most", MaxKept)
+			*kept = 0
+		}
+		*kept = max(*kept, 0)
+	}
 	setDefault(&d.MaxPayload, 1<<20)
 	setDefault(&d.WhenFull, Reject)
 	setDefault(&d.MaxWaiters, 10_000)

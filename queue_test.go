@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -91,7 +92,8 @@ func TestOptionsAreDefaults(t *testing.T) {
 	}
 }
 
-// TestSweepLimits: a sweep keeps what the Options say; negative ones are none.
+// TestSweepLimits: a sweep keeps what the Options say; negative ones are none, and
+// those that are too great, which is logged.
 func TestSweepLimits(t *testing.T) {
 	s := &sweeps{Storage: memory.New(nil)}
 	for _, c := range []struct {
@@ -102,9 +104,15 @@ func TestSweepLimits(t *testing.T) {
 		{pawl.Options{BuriedRetention: time.Hour, MaxCompleted: 3, MaxBuried: 2, MaxCanceled: 1},
 			pawl.SweepSpec{Limit: pawl.MaxStep, BuriedRetention: time.Hour, MaxCompleted: 3, MaxBuried: 2, MaxCanceled: 1}},
 		{pawl.Options{BuriedRetention: -1, MaxCompleted: -1, MaxBuried: -1, MaxCanceled: -1}, pawl.SweepSpec{Limit: pawl.MaxStep}},
+		{pawl.Options{MaxCompleted: pawl.MaxKept + 1, MaxBuried: pawl.MaxKept}, pawl.SweepSpec{Limit: pawl.MaxStep, MaxBuried: pawl.MaxKept}},
 	} {
+		var log strings.Builder
+		c.o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		if _, err := pawl.New(s, &c.o).Sweep(t.Context()); err != nil || s.last != c.want {
 			t.Errorf("sweep %+v, want %+v, error %v", s.last, c.want, err)
+		}
+		if warned := strings.Contains(log.String(), "level=WARN"); warned != (c.o.MaxCompleted > pawl.MaxKept) {
+			t.Errorf("%+v: logged %q", c.want, log.String())
 		}
 	}
 }

@@ -13,18 +13,19 @@ import (
 // Limits of the contract. An engine may rely on them: the [Queue] refuses what
 // is beyond them with an [InvalidError] before any storage is called.
 const (
-	MaxNameLen    = 200      // bytes of a queue name or kind
-	MaxKeyLen     = 255      // bytes of a unique key or worker name; the longest that every engine can index
-	MaxMetaSize   = 4 << 10  // bytes of all keys and values of Meta
-	MaxPriority   = 1000     // and −MaxPriority is the most urgent
-	MaxFailures   = 10       // entries of Job.Failures; the oldest give way
-	MaxErrorText  = 2 << 10  // bytes of an error text, and of a stack
-	MaxBatch      = 10_000   // requests in one Enqueue
-	MaxBatchBytes = 64 << 20 // payload bytes of one Enqueue of several requests
-	MaxQueues     = 1000     // queues in one Claim
-	MaxStep       = 1000     // jobs in one Claim, Settle, Extend, Sweep, Get, List or Change
-	MaxPageBytes  = 16 << 20 // payload bytes of one List page
-	MaxCounters   = 32       // entries of Progress.Counters
+	MaxNameLen    = 200       // bytes of a queue name or kind
+	MaxKeyLen     = 255       // bytes of a unique key or worker name; the longest that every engine can index
+	MaxMetaSize   = 4 << 10   // bytes of all keys and values of Meta
+	MaxPriority   = 1000      // and −MaxPriority is the most urgent
+	MaxFailures   = 10        // entries of Job.Failures; the oldest give way
+	MaxErrorText  = 2 << 10   // bytes of an error text, and of a stack
+	MaxBatch      = 10_000    // requests in one Enqueue
+	MaxBatchBytes = 64 << 20  // payload bytes of one Enqueue of several requests
+	MaxQueues     = 1000      // queues in one Claim
+	MaxStep       = 1000      // jobs in one Claim, Settle, Extend, Sweep, Get, List or Change
+	MaxPageBytes  = 16 << 20  // payload bytes of one List page
+	MaxCounters   = 32        // entries of Progress.Counters
+	MaxKept       = 1_000_000 // MaxCompleted, MaxBuried, MaxCanceled: SQL engines count so far; more is no limit
 	MinLease      = 10 * time.Millisecond
 	MaxLease      = 24 * time.Hour
 	MaxAhead      = 100 * 365 * 24 * time.Hour // how far RunAt, Delay and retention may reach
@@ -306,10 +307,10 @@ type SweepSpec struct {
 	// never. A unique window keeps a record in any case.
 	BuriedRetention time.Duration
 	// MaxCompleted, MaxBuried and MaxCanceled are how many records of each state
-	// each queue keeps; 0 means all. Of those whose retention is not over, the ones
-	// with the oldest FinishedAt beyond that number are deleted, the oldest first,
-	// and however many sweep at once, not one more. Those that a unique window
-	// keeps count, and stay.
+	// each queue keeps, at most MaxKept; 0 means all. Of those whose retention is
+	// not over, the ones with the oldest FinishedAt beyond that number are deleted,
+	// the oldest first, and however many sweep at once, not one more. Those that a
+	// unique window keeps count, and stay.
 	//
 	// To find what is beyond a number means to read as many entries of an index, so
 	// an engine may do it for some queues in each Sweep, and less often the greater

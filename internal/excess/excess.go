@@ -30,7 +30,10 @@ func Most(spec pawl.SweepSpec, state pawl.State) int {
 	most := map[pawl.State]int{
 		pawl.Completed: spec.MaxCompleted, pawl.Buried: spec.MaxBuried, pawl.Canceled: spec.MaxCanceled,
 	}[state]
-	return min(max(most, 0), 1<<40) // so that nothing is near an overflow
+	if most < 0 || most > pawl.MaxKept {
+		return 0
+	}
+	return most
 }
 
 // A Bound is a number of records that queues may keep.
@@ -81,6 +84,7 @@ func (r *Round[P]) Sweep(spec pawl.SweepSpec, limit int, from Source[P]) (purged
 	for begin, again := r.after, false; r.credit > 0 && purged < limit; {
 		queue, cuts, read, err := from.Look(r.after, bounds)
 		if err != nil {
+			r.credit -= most(bounds) // it may take too long: not each Sweep is to fail
 			return purged, err
 		}
 		r.credit -= read + perQueue
@@ -124,6 +128,14 @@ func (r *Round[P]) purge(c Cut[P], limit int, from Source[P]) (n int, err error)
 		r.begun = append(r.begun, c)
 	}
 	return n, err
+}
+
+// most is how many entries a look can read.
+func most(bounds []Bound) (n int) {
+	for _, b := range bounds {
+		n += 2*b.Most + 1
+	}
+	return n
 }
 
 func boundsOf(spec pawl.SweepSpec) (bounds []Bound) {

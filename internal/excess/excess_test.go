@@ -113,8 +113,8 @@ func TestCost(t *testing.T) {
 		queues map[string][]int
 		most   int
 	}{
-		{"one large queue within its number", map[string][]int{"a": ends(10 * perSweep)}, 10 * perSweep},
-		{"one large queue beyond it", map[string][]int{"a": ends(10*perSweep + 30_000)}, 10 * perSweep},
+		{"one large queue within its number", map[string][]int{"a": ends(pawl.MaxKept)}, pawl.MaxKept},
+		{"one large queue beyond it", map[string][]int{"a": ends(pawl.MaxKept + 30_000)}, pawl.MaxKept},
 		{"many queues", many(1000, 1000), 1000},
 	} {
 		var r Round[int]
@@ -183,6 +183,25 @@ func TestFailure(t *testing.T) {
 	s.fails = false
 	if n := sweep(t, &r, s, 2*exact, 1000); n != 300 {
 		t.Errorf("purged %d, want 300", n)
+	}
+}
+
+// TestLookFails: a look that reads much and fails is not made again by each Sweep.
+func TestLookFails(t *testing.T) {
+	var r Round[int]
+	from, looks := (&store{}).source(), 0
+	from.Look = func(string, []Bound) (string, []Cut[int], int, error) {
+		looks++
+		return "", nil, 0, errFails
+	}
+	failed := 0
+	for range 100 {
+		if _, err := r.Sweep(pawl.SweepSpec{MaxCompleted: pawl.MaxKept}, 100, from); err != nil {
+			failed++
+		}
+	}
+	if looks != failed || looks < 4 || looks > 6 { // each is worth 20 Sweeps
+		t.Errorf("%d looks, %d Sweeps of 100 failed", looks, failed)
 	}
 }
 

@@ -58,7 +58,9 @@
 // Counts are added up, on a cluster shard by shard. There MaxDepth is exact while one
 // caller enqueues at a time; more may exceed it by what they have under way, and
 // DropOldest drops a job of the shard that the new one goes to, or none if nothing waits
-// there. MaxCompleted, MaxBuried and MaxCanceled keep up to one job a shard more.
+// there. MaxCompleted, MaxBuried and MaxCanceled keep up to one job a shard more;
+// of sweeps at once, each divides the numbers as it has found the shards, so together
+// they may keep fewer.
 //
 // The number of shards is recorded and stays; a queue that is in use can't be divided.
 // A Store that took a queue for whole while another one divided it is refused by the

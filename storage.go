@@ -80,8 +80,9 @@ type Storage interface {
 	// Extend sets LeaseUntil = now + Renewal.Lease for each current claim,
 	// counts it in Counts.Extends, and stores Progress if given. An expired
 	// lease that was not yet given away is good again. Refs that are not
-	// current come back as lost, in order. Extend never waits for an open
-	// transaction that holds a job: that claim counts as alive.
+	// current come back as lost, in order: either the lease is extended or the
+	// job is rescued, never both. Extend never waits for an open transaction of
+	// a caller that holds a job: that claim counts as alive.
 	Extend(ctx context.Context, renewals []Renewal) (lost []Ref, err error)
 
 	// Sweep does what is due only because time passed, at most spec.Limit jobs

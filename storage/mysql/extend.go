@@ -7,11 +7,12 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// extendTries is how often an extend looks again at a job that is locked. What
-// locks it may be a rescue that is just being committed; a transaction that
-// stays open for longer holds a claim that is alive.
-const extendTries = 4
+// rescueTries is how often an extend looks whether rescues are committed, about a second.
+const rescueTries = 14
 
+// extend extends the renewals. What is locked then may be so by a rescue that is just
+// being committed, so it is tried again while there is none. What is locked still is
+// held by an open transaction, and that claim is alive.
 func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []pawl.Ref, err error) {
 	if len(renewals) == 0 {
 		return nil, nil
@@ -21,17 +22,25 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []paw
 		todo[i] = i
 	}
 	gone := make([]bool, len(renewals))
-	for try := 1; ; try++ {
+	for try := 0; len(todo) > 0; try++ {
 		var locked []int
+		done := true
 		err := s.inTx(ctx, func(b *batch) (err error) {
+			if try > 0 {
+				if done, err = b.noRescue(); err != nil || !done && try < rescueTries {
+					return err
+				}
+			}
 			locked, err = b.extend(renewals, todo, gone)
 			return err
 		})
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if todo = locked; len(todo) == 0 || try == extendTries || pause(ctx, try) != nil {
-			break
+		case try == 0:
+			todo = locked
+		case done, try == rescueTries, pause(ctx, try) != nil:
+			todo = nil
 		}
 	}
 	for i := range renewals {
@@ -40,6 +49,15 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []paw
 		}
 	}
 	return lost, nil
+}
+
+// Rescues share a lock on this row until they are committed.
+const rescueMark = "SELECT one FROM pawl_meta WHERE one = 1 "
+
+// noRescue lets no rescue begin until the transaction ends, unless one is under way.
+func (b *batch) noRescue() (bool, error) {
+	n, err := b.number(b.sql(rescueMark + "FOR UPDATE SKIP LOCKED"))
+	return n == 1, err
 }
 
 // extend extends some of the renewals. It notes those whose claim is gone, and

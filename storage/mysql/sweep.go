@@ -96,8 +96,12 @@ func (b *batch) sweepLate(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err e
 	return len(found) == spec.Limit, b.flush(found)
 }
 
-// sweepLeases takes jobs back whose lease has expired.
+// sweepLeases takes jobs back whose lease has expired. Heartbeats tell it by its mark from
+// other transactions that hold a job.
 func (b *batch) sweepLeases(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
+	if _, err := b.number(b.sql(rescueMark + "LOCK IN SHARE MODE")); err != nil {
+		return false, err
+	}
 	found, err := b.overdue(pawl.Running, spec.Limit)
 	if err != nil {
 		return false, err

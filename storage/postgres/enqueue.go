@@ -283,6 +283,11 @@ func (s *Store) claimHash(queue string) int64 { return s.queueHash(queue) ^ clai
 // claimLock tells the locks of claims from those of depths.
 const claimLock = 0x636c61696d // "claim"
 
+// rescueHash names the lock that all rescues share until they are committed.
+func (s *Store) rescueHash() int64 { return nameHash(s.o) ^ rescueLock }
+
+const rescueLock = 0x726573637565 // "rescue"
+
 // makeRoom makes sure that a queue holds less than its limit of waiting jobs.
 func (e *enqueue) makeRoom(r *pawl.Request) error {
 	if e.waiting[r.Queue] < r.MaxDepth {

@@ -53,21 +53,28 @@ func (x *extension) round(places []int) (round, rest []int) {
 	return round, rest
 }
 
-// extendTries is how often an extend looks again at a job that is locked. What
-// locks it may be a rescue that is just being committed; a transaction that
-// stays open for longer holds a claim that is alive.
-const extendTries = 4
+// rescueWait is how long an extend waits for rescues to be committed.
+const rescueWait = "1s"
 
+// run extends the renewals of a round. What is locked then may be so by a rescue that is
+// just being committed, so it is tried again while there is none. What is locked still
+// is held by an open transaction, and that claim is alive.
 func (x *extension) run(ctx context.Context, round []int) error {
-	for try := 1; ; try++ {
-		if err := x.s.pipelined(ctx, func(p *pipeline) { x.add(p, round) }); err != nil {
-			return err
-		}
-		round = slices.DeleteFunc(slices.Clone(round), func(i int) bool { return x.status[i] != statusLocked })
-		if len(round) == 0 || try == extendTries || pause(ctx, try) != nil {
-			return nil
-		}
+	if err := x.s.pipelined(ctx, func(p *pipeline) { x.add(p, round) }); err != nil {
+		return err
 	}
+	round = slices.DeleteFunc(slices.Clone(round), func(i int) bool { return x.status[i] != statusLocked })
+	if len(round) == 0 {
+		return nil
+	}
+	tired := false
+	return x.s.pipelined(ctx, func(p *pipeline) {
+		if p.locked = &tired; !tired {
+			p.exec(setLockTimeout, rescueWait)
+			p.exec(x.s.q.lock, x.s.rescueHash())
+		}
+		x.add(p, round)
+	})
 }
 
 // add puts the extending of some places into a pipeline.

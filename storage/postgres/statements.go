@@ -19,7 +19,7 @@ type statements struct {
 	promote, expire, claim, claimFresh, claimedBy, nextDue, claimable                  string
 	begin, commit, readFresh, findFresh, claimedPlaced, dropClaims                     string
 	system, knownSystem, noteSystem, freeze, thawClaimed, thawReady, noClaims, noHeads string
-	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks               string
+	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks, share        string
 
 	waitShort, waitLong, ackGone, ackKept string
 
@@ -61,6 +61,7 @@ func newStatements(o *Options) *statements {
 		pinCommitted: pin + `, CASE current_setting('transaction_isolation') WHEN 'read committed' THEN ''
 			ELSE current_setting('pawl.isolation') END`,
 		lock:   `SELECT pg_advisory_xact_lock($1::bigint)`,
+		share:  `SELECT pg_advisory_xact_lock_shared($1::bigint)`,
 		locks:  `SELECT pg_advisory_xact_lock(k) FROM unnest($1::bigint[]) AS k`,
 		begin:  `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
 		commit: `COMMIT`,

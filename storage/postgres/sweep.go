@@ -96,13 +96,17 @@ func (w *sweep) endLeases() error {
 }
 
 // rescue takes jobs back whose lease has expired. The rows are locked first,
-// against heartbeats that are being committed, and looked at then.
+// against heartbeats that are being committed, and looked at then. Heartbeats tell
+// rescues by their lock from other transactions that hold a job.
 func (w *sweep) rescue() error {
 	var swept pawl.Swept
 	var told events
 	done := 0
 	err := w.s.inTx(w.ctx, func(run runner) error {
 		swept, told, done = pawl.Swept{}, events{}, 0
+		if err := run.exec(w.ctx, w.s.q.share, w.s.rescueHash()); err != nil {
+			return err
+		}
 		ids, err := w.expired(run)
 		if err != nil || len(ids) == 0 {
 			return err

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,11 @@ func concurrentCases() []testCase {
 			name: "settle against rescue",
 			says: "Either the worker's outcome counts or the rescue does, never both.",
 			run:  concurrentRescue,
+		},
+		{
+			name: "extend against rescue",
+			says: "Either the lease is extended or the job is rescued, never both, and Extend says which.",
+			run:  concurrentExtend,
 		},
 		{
 			name: "sweeps need no leader",
@@ -239,6 +245,43 @@ func concurrentRescue(w *world) {
 			w.Fatalf("%d rescues, %d of 2 acks lost, job is %v", rescued.Load(), lost.Load(), w.job(id).State)
 		}
 		w.changed(pawl.Delete, id)
+	}
+}
+
+func concurrentExtend(w *world) {
+	const n, jobs = 8, 200
+	w.addN(jobs, pawl.Request{})
+	renewals := make([]pawl.Renewal, jobs)
+	for i, j := range w.claim(jobs) {
+		renewals[i] = pawl.Renewal{Ref: j.Ref, Lease: lease}
+	}
+	w.clock.Advance(lease)
+	answers := make([][]pawl.Ref, n)
+	w.together(n, func(i int, s pawl.Storage) error {
+		if i%2 == 0 {
+			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: jobs / 4})
+			answers[i] = swept.Rescued
+			return err
+		}
+		var err error
+		mine := slices.Collect(slices.Chunk(renewals, 2*jobs/n))[i/2]
+		answers[i], err = s.Extend(w.ctx, mine)
+		return err
+	})
+	rescued, lost := map[pawl.Ref]bool{}, map[pawl.Ref]bool{}
+	for i, refs := range answers {
+		for _, ref := range refs {
+			if i%2 == 0 {
+				rescued[ref] = true
+			} else {
+				lost[ref] = true
+			}
+		}
+	}
+	for _, r := range renewals {
+		if state := w.job(r.Ref.ID).State; lost[r.Ref] != rescued[r.Ref] || rescued[r.Ref] != (state == pawl.Ready) {
+			w.Fatalf("rescued is %t, lost for Extend %t, the job is %v", rescued[r.Ref], lost[r.Ref], state)
+		}
 	}
 }
 

@@ -37,6 +37,7 @@ package storagetest
 //	Progress                             "rules/extend stores progress"
 //	an expired lease is good again       "rules/extend of an expired lease"
 //	lost, in order                       "rules/extend returns what is lost", "rules/lost refs come back as given"
+//	yes, or lost                         "concurrent/extend against rescue"
 //	never waits                          "tx/an open ack does not stop the heartbeat"
 //
 // Sweep

@@ -105,6 +105,12 @@ func (e *enqueue) insert(reqs []*pawl.Request) (rest []int, err error) {
 	if e.single {
 		args = append(args, lockPatience.String())
 	}
+	if e.single && e.plain && isNew(reqs, time.Now()) {
+		err := e.run.exec(e.ctx, e.s.q.hopeful(shape), args...)
+		if code(err) != codeUnique {
+			return nil, err
+		}
+	}
 	var places []int
 	err = e.run.each(e.ctx, func(row scanner) error {
 		var ord int

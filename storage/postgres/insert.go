@@ -3,6 +3,7 @@ package postgres
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -38,6 +39,22 @@ func (q *statements) inserts(s shape, shortly bool) string {
 		return all[s][1]
 	}
 	return all[s][0]
+}
+
+// hopeful is the statement of a shape that is a transaction, and fails if any ID is there.
+// It takes two thirds of the time of the others.
+func (q *statements) hopeful(s shape) string {
+	return []string{q.insertOneHopeful, q.insertAlikeHopeful, q.insertAnyHopeful}[s]
+}
+
+// isNew reports whether IDs were made a moment ago, so that hardly any can be there.
+func isNew(reqs []*pawl.Request, now time.Time) bool {
+	for _, r := range reqs {
+		if r.ID.Version() != 7 || now.Sub(time.Unix(r.ID.Time().UnixTime())).Abs() > time.Second {
+			return false
+		}
+	}
+	return true
 }
 
 // requestColumns are the parameters $2 to $19 of inserts.
@@ -168,13 +185,22 @@ func timeOnce(shortly bool) string {
 // stored, the others the places from 1 of the requests that were not. They give
 // seqs in the order of the array, which is all that they read from.
 func (s shape) insert(shortly bool) string {
+	const free = ` ON CONFLICT DO NOTHING RETURNING `
 	if s == oneRow {
-		return s.insertInto("t.now", "("+timeOnce(shortly)+" OFFSET 0) t") + ` RETURNING 1`
+		return s.insertInto("t.now", "("+timeOnce(shortly)+" OFFSET 0) t") + free + `1`
 	}
 	return `WITH t AS MATERIALIZED (` + timeOnce(shortly) + `),
-	stored AS (` + s.insertInto("(SELECT now FROM t)", s.unnested()) + ` RETURNING id)
+	stored AS (` + s.insertInto("(SELECT now FROM t)", s.unnested()) + free + `id)
 	SELECT i.ord FROM unnest($2::text[]::uuid[]) WITH ORDINALITY AS i(id, ord)
 	WHERE (SELECT count(*) FROM stored) < cardinality($2::text[]) AND i.id NOT IN (SELECT id FROM stored) ORDER BY i.ord`
+}
+
+// insertHopeful is the statement of a shape for requests without keys whose IDs are new.
+func (s shape) insertHopeful() string {
+	if s == oneRow {
+		return s.insertInto("t.now", "("+timeOnce(true)+" OFFSET 0) t")
+	}
+	return `WITH t AS MATERIALIZED (` + timeOnce(true) + `) ` + s.insertInto("(SELECT now FROM t)", s.unnested())
 }
 
 func (s shape) insertInto(now, from string) string {
@@ -189,7 +215,7 @@ func (s shape) insertInto(now, from string) string {
 		`CASE WHEN ` + due + ` <= ` + now + ` AND ` + fresh + ` THEN pg_current_xact_id() END`}
 	return `INSERT INTO public.pawl_job (id, queue, kind, state, priority, run_at, start_before, created_at, lease, timeout,
 		retention, max_attempts, max_rescues, ukey, umode, uwindow, held, meta, payload, xid)
-		SELECT ` + strings.Join(values, ", ") + ` FROM ` + from + ` ON CONFLICT DO NOTHING`
+		SELECT ` + strings.Join(values, ", ") + ` FROM ` + from
 }
 
 // due is when a request asks to run.

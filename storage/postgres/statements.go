@@ -13,6 +13,7 @@ type statements struct {
 
 	insertOne, insertAlike, insertAny                                string
 	insertOneShortly, insertAlikeShortly, insertAnyShortly           string
+	insertOneHopeful, insertAlikeHopeful, insertAnyHopeful           string
 	replace, exists, holder, tryHolder, releaseKey, forgetProgressOf string
 	waiting, leastUrgent, nextScheduled, drop                        string
 
@@ -84,6 +85,8 @@ func (q *statements) enqueues(o *Options) {
 	q.insertOne, q.insertAlike, q.insertAny = named(oneRow.insert(false), o), named(alikeRows.insert(false), o), named(anyRows.insert(false), o)
 	q.insertOneShortly, q.insertAlikeShortly = named(oneRow.insert(true), o), named(alikeRows.insert(true), o)
 	q.insertAnyShortly = named(anyRows.insert(true), o)
+	q.insertOneHopeful, q.insertAlikeHopeful = named(oneRow.insertHopeful(), o), named(alikeRows.insertHopeful(), o)
+	q.insertAnyHopeful = named(anyRows.insertHopeful(), o)
 	// pawl_job_pkey
 	due, ref, orNull := oneRow.due("t.now"), oneRow.ref, oneRow.orNull
 	q.replace = named(withNow+`

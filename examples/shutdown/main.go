@@ -171,7 +171,12 @@ func (s *service) serve(ctx context.Context, unnotify func(), c config) error {
 	select {
 	case <-ctx.Done():
 	case err := <-served: // without HTTP there is nothing to be ready for
-		return errors.Join(err, pool.Stop(ctx))
+		return errors.Join(err, pool.Stop(context.WithoutCancel(ctx)), <-worked)
+	case err := <-worked:
+		if ctx.Err() == nil { // it can't run: its options are wrong
+			return errors.Join(err, server.Close())
+		}
+		worked <- err // it had nothing to do, and HTTP goes on
 	}
 	unnotify()
 	fmt.Fprintln(s.out, "not ready any more, still serving")

@@ -140,6 +140,17 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
+// TestPoolThatCanNotRun: a program without a pool does not go on serving.
+func TestPoolThatCanNotRun(t *testing.T) {
+	p := start(t, "-stop", "-1s")
+	for p.out.Scan() {
+	}
+	var ended *exec.ExitError
+	if err := p.cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 1 {
+		t.Errorf("ended with %v, want an exit with 1", err)
+	}
+}
+
 // TestDefaults: the manifest and the table above say what the flags do.
 func TestDefaults(t *testing.T) {
 	source, err := os.ReadFile("main.go")

@@ -70,7 +70,7 @@ func (p *Pool) counted(counts []pawl.QueueStats, all bool) {
 	}
 	p.mu.Lock()
 	p.stats.Queues = counts
-	p.stats.CountedAt = p.wall(p.now())
+	p.stats.CountedAt = time.Now()
 	at := p.stats.CountedAt
 	p.mu.Unlock()
 	if p.opts.Events != nil {
@@ -91,6 +91,6 @@ func (p *Pool) notePaused(queue string, paused bool) {
 		t = EventPaused
 	}
 	if p.opts.Events.wanted(t) {
-		p.opts.Events.publish(Event{Type: t, At: p.wall(p.now()), Queue: queue})
+		p.opts.Events.publish(Event{Type: t, At: time.Now(), Queue: queue})
 	}
 }

@@ -54,7 +54,7 @@ func TestEventsOfQueues(t *testing.T) {
 			}
 		}
 		want := []string{"paused default 0 false", "depth default 10 true", "resumed default 0 false",
-			"depth default 0 false", "dead letters default 10 true"}
+			"depth default 0 false", "dead_letters default 10 true"}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}

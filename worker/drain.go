@@ -179,7 +179,9 @@ func (d *drain) verify(ctx context.Context, ref pawl.Ref, k *kind, ran Ran, took
 		ran.Verb = 0
 	}
 	d.ran = append(d.ran, ran)
-	d.tellBuried(ctx, k, ran.Job, ran.Verb, cmp.Or(ran.Err, errBuriedInTx))
+	if ran.Verb != 0 {
+		tellFailure(ctx, k, ran.Job, ran.Verb, true, failureInTx(ran.Job, stored, ran.Err))
+	}
 	return true, nil
 }
 
@@ -192,10 +194,7 @@ func (d *drain) finish(ctx context.Context, ref pawl.Ref, j *pawl.Job, k *kind, 
 	if err := d.end(ctx, o, Ran{Job: j, Err: err}); err != nil {
 		return err
 	}
-	if k.OnError != nil && (o.Verb == pawl.Nack || o.Verb == pawl.Bury) {
-		k.OnError(ctx, j, err)
-	}
-	d.tellBuried(ctx, k, j, d.ran[len(d.ran)-1].Verb, err)
+	tellFailure(ctx, k, j, o.Verb, d.ran[len(d.ran)-1].Verb != 0, err)
 	return nil
 }
 
@@ -209,16 +208,37 @@ func (d *drain) end(ctx context.Context, o pawl.Outcome, ran Ran) error {
 	return err
 }
 
-// call calls the handler with the timeout of the job.
+// call calls the handler with the timeout of the job, as a pool does.
 func call(ctx context.Context, k *kind, j *pawl.Job) ([]byte, error) {
-	timeout := cmp.Or(j.Timeout, k.timeout)
-	if timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, ErrTimeout)
-		defer cancel()
-	}
 	var exit []byte
-	return protect(k.run, ctx, j, &exit)
+	timeout := cmp.Or(j.Timeout, k.timeout)
+	if timeout <= 0 {
+		return protect(k.run, ctx, j, &exit)
+	}
+	inner, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer time.AfterFunc(timeout, func() { stop(ErrTimeout) }).Stop()
+	result, err := protect(k.run, &timedContext{inner, time.Now().Add(timeout)}, j, &exit)
+	if err != nil && context.Cause(inner) == ErrTimeout {
+		var ended bool
+		if ended, err = ofContext(err, ErrTimeout); ended {
+			err = timedOut(timeout, err)
+		}
+	}
+	return result, err
+}
+
+// A timedContext has a deadline and leaves it to others to keep it.
+type timedContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c *timedContext) Deadline() (time.Time, bool) {
+	if d, ok := c.Context.Deadline(); ok && d.Before(c.deadline) {
+		return d, true
+	}
+	return c.deadline, true
 }
 
 // settle does not end with ctx: what has run is told.
@@ -226,9 +246,16 @@ func (d *drain) settle(ctx context.Context, outcomes ...pawl.Outcome) (lost []pa
 	return d.q.Settle(context.WithoutCancel(ctx), outcomes)
 }
 
-// tellBuried tells the kind if the verb has buried the job.
-func (d *drain) tellBuried(ctx context.Context, k *kind, j *pawl.Job, verb pawl.Verb, err error) {
-	if k.OnBury != nil && (verb == pawl.Bury || verb == pawl.Nack && lastAttempt(j)) {
+// tellFailure tells the kind of a run if it failed, and of a burial if that was
+// settled.
+func tellFailure(ctx context.Context, k *kind, j *pawl.Job, verb pawl.Verb, settled bool, err error) {
+	if verb != pawl.Nack && verb != pawl.Bury {
+		return
+	}
+	if k.OnError != nil {
+		k.OnError(ctx, j, err)
+	}
+	if k.OnBury != nil && settled && (verb == pawl.Bury || lastAttempt(j)) {
 		k.OnBury(ctx, j, err)
 	}
 }

@@ -108,7 +108,7 @@ func TestDrainOfSpecialRuns(t *testing.T) {
 			return nil, nil
 		}}}
 		want := map[string]string{
-			"panic": "nack: panic: ouch", "timeout": "nack: worker: handler timed out",
+			"panic": "nack: panic: ouch", "timeout": "nack: worker: handler timed out after 1m0s",
 			"big": "nack: pawl: Result must be at most 1048576 bytes", "tx": "ack: ",
 			"rolled back": "nack: " + pawl.ErrNotCommitted.Error(),
 		}
@@ -198,7 +198,7 @@ func TestDrainOfBurialsInTransactions(t *testing.T) {
 		if _, err := worker.Drain(t.Context(), f.q, h, nil); err != nil {
 			t.Fatal(err)
 		}
-		want := []string{"buries: worker: buried in the handler's transaction", "nacks last: " + errStorage.Error()}
+		want := []string{"buries: storage is out of order", "nacks last: " + errStorage.Error()}
 		if diff := cmp.Diff(want, told); diff != "" {
 			t.Errorf("OnBury (-want +got):\n%s", diff)
 		}
@@ -225,4 +225,36 @@ func TestDrainReturnsErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A timeout ends a handler in Drain as it does in a pool.
+func TestDrainTimesOutAsAPool(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var causes, errs []error
+		var deadlines []time.Duration
+		h := worker.Func(func(ctx context.Context, _ *pawl.Job) error {
+			d, _ := ctx.Deadline()
+			deadlines = append(deadlines, time.Until(d))
+			<-ctx.Done()
+			causes, errs = append(causes, context.Cause(ctx)), append(errs, ctx.Err())
+			return ctx.Err()
+		})
+		f := prepare(t, cycling)
+		drained := f.enqueue(&pawl.Request{Timeout: time.Second})
+		ran, err := worker.Drain(t.Context(), f.q, h, nil)
+		if err != nil || len(ran) != 1 || !errors.Is(ran[0].Err, worker.ErrTimeout) {
+			t.Errorf("ran %v, error %v", ran, err)
+		}
+		pooled := f.enqueue(&pawl.Request{Timeout: time.Second})
+		f.start(h, nil)
+		rest(5 * time.Second)
+		f.stop()
+		if len(causes) != 2 || causes[0] != causes[1] || errs[0] != errs[1] || deadlines[0] != deadlines[1] {
+			t.Errorf("causes %v, errors %v, deadlines %v", causes, errs, deadlines)
+		}
+		one, two := f.get(drained).Failures, f.get(pooled).Failures
+		if len(one) != 1 || len(two) != 1 || one[0].Error != two[0].Error {
+			t.Errorf("failures %v and %v", one, two)
+		}
+	})
 }

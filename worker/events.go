@@ -39,7 +39,7 @@ const (
 )
 
 var eventNames = [eventTypes]string{"", "enqueued", "started", "completed", "failed", "buried", "released", "rescued",
-	"canceled", "lost", "paused", "resumed", "depth", "dead letters"}
+	"canceled", "lost", "paused", "resumed", "depth", "dead_letters"}
 
 func (t EventType) String() string {
 	if t >= eventTypes {
@@ -60,7 +60,7 @@ type Event struct {
 	Kind     string        // of the job; unknown of one that a sweep took back or buried
 	Attempt  int           // from Started to Lost
 	Duration time.Duration // of the run that ended
-	Error    string        // Failed: at most pawl.MaxErrorText bytes
+	Error    string        // Failed, Buried: why; Released: why, if that is known; at most pawl.MaxErrorText bytes
 	Count    int64         // Depth: waiting jobs; DeadLetters: buried ones
 	Over     bool          // Depth, DeadLetters: the count is at the limit or above, else below again
 }
@@ -81,7 +81,7 @@ type Events struct {
 // SubscribeOptions narrow a subscription. The zero value of each field is a
 // default itself; nil SubscribeOptions are all zero.
 type SubscribeOptions struct {
-	Types  []EventType // those wanted; none means all
+	Types  []EventType // those wanted; none means all; of unknown ones there are no events
 	Buffer int         // how many may wait to be read; 0 means 1,024
 
 	// Depth and DeadLetters, if positive, make an event of each time that a
@@ -278,12 +278,15 @@ func (p *Pool) tellEvent(t EventType, r *run) {
 	if !p.opts.Events.wanted(t) {
 		return
 	}
-	event := Event{Type: t, At: p.wall(p.now()), Queue: r.ref.Queue, ID: r.ref.ID, Kind: r.kindName, Attempt: r.job.Attempt}
+	event := Event{Type: t, At: time.Now(), Queue: r.ref.Queue, ID: r.ref.ID, Kind: r.kindName, Attempt: r.job.Attempt}
 	if t != EventStarted && r.ran {
 		event.Duration = r.took
 	}
-	if t == EventFailed {
+	switch t {
+	case EventFailed, EventBuried:
 		event.Error = excerpt(r.outcome.Error)
+	case EventReleased:
+		event.Error = r.why
 	}
 	p.opts.Events.publish(event)
 }
@@ -305,13 +308,15 @@ func excerpt(s string) string {
 	return strings.Clone(text.Clean(s, pawl.MaxErrorText))
 }
 
-// tellSwept tells of jobs that a sweep took from dead workers.
-func (p *Pool) tellSwept(t EventType, refs []pawl.Ref) {
+// tellSwept tells of jobs that a sweep took from dead workers, and why.
+func (p *Pool) tellSwept(t EventType, refs []pawl.Ref, why string) {
 	for _, ref := range refs {
 		if p.opts.Events.wanted(t) {
-			p.opts.Events.publish(Event{Type: t, At: p.wall(p.now()), Queue: ref.Queue, ID: ref.ID})
+			p.opts.Events.publish(Event{Type: t, At: time.Now(), Queue: ref.Queue, ID: ref.ID, Error: why})
 		}
 	}
 }
 
-func (p *Pool) wall(t instant) time.Time { return p.epoch.Add(time.Duration(t)) }
+// wall returns the time of t by the clock as it is now: it may have been set since
+// the pool was made.
+func (p *Pool) wall(t instant) time.Time { return time.Now().Add(t.sub(p.now())) }

@@ -62,7 +62,17 @@ func TestEventsOfAJob(t *testing.T) {
 				return until(ctx, time.Second, pawl.RetryAfter(time.Second, errors.New("not now")))
 			},
 			want: []string{"0s started k 1 0s", "1s failed k 1 1s not now",
-				"2s started k 2 0s", "2s failed k 2 0s no way", "2s buried k 2 0s"},
+				"2s started k 2 0s", "2s failed k 2 0s no way", "2s buried k 2 0s no way"},
+		},
+		"snoozes, and says why": {
+			run: func(_ context.Context, j *pawl.Job) error {
+				if j.Counts.Snoozes < 2 {
+					return fmt.Errorf("not yet: %w", pawl.Snooze(time.Second))
+				}
+				return nil
+			},
+			want: []string{"0s started k 1 0s", "0s released k 1 0s not yet: pawl: snooze for 1s",
+				"1s started k 1 0s", "1s released k 1 0s not yet: pawl: snooze for 1s", "2s started k 1 0s", "2s completed k 1 0s"},
 		},
 		"snoozes": {
 			run: func(_ context.Context, j *pawl.Job) error {
@@ -348,7 +358,49 @@ func heap() int64 {
 
 func TestEventTypesAsText(t *testing.T) {
 	b, err := json.Marshal(map[worker.EventType]int{worker.EventDeadLetters: 1, worker.EventEnqueued: 2, 99: 3})
-	if want := `{"dead letters":1,"enqueued":2,"invalid":3}`; err != nil || string(b) != want {
+	if want := `{"dead_letters":1,"enqueued":2,"invalid":3}`; err != nil || string(b) != want {
 		t.Errorf("got %s, error %v, want %s", b, err, want)
 	}
+}
+
+// lacking is what package task returns for a payload that it can't decode here.
+type lacking struct{}
+
+func (l *lacking) Error() string   { return "no key" }
+func (l *lacking) Lacking() string { return "key 2025" }
+
+// What a kind lacks to run its jobs is told once in the log, and by each event.
+func TestLackingIsTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := worker.Func(func(_ context.Context, j *pawl.Job) error {
+			if j.Counts.Snoozes < 2 {
+				return errors.Join(&lacking{}, pawl.Snooze(time.Second))
+			}
+			return nil
+		})
+		f := start(t, cycling, h, nil)
+		for _, kind := range []string{"a", "a", "b"} {
+			f.enqueue(&pawl.Request{Kind: kind})
+		}
+		rest(time.Minute)
+		released := 0
+		for _, e := range f.drain() {
+			if e.Type == worker.EventReleased {
+				released++
+				if !strings.HasPrefix(e.Error, "no key\n") {
+					t.Errorf("event %+v", e)
+				}
+			}
+		}
+		if released != 6 {
+			t.Errorf("%d events", released)
+		}
+		for _, kind := range []string{"a", "b"} {
+			if n := f.log.count(`level=WARN msg="worker: jobs of this kind are handed back, for something is lacking here" kind=` + kind); n != 1 {
+				t.Errorf("logged %d times of %s", n, kind)
+			}
+		}
+		f.told = nil
+		f.stop()
+	})
 }

@@ -341,13 +341,22 @@ func (p *Pool) hand(r *run, verb pawl.Verb) {
 	p.done.push(r)
 }
 
-// maxStrangers bounds the memory for kinds without a handler.
+// maxStrangers bounds the memory for kinds that can't be run here.
 const maxStrangers = 1000
+
+// firstOf reports whether a complaint has not been logged yet, and notes that it
+// is. It is called with mu held.
+func (p *Pool) firstOf(complaint string) bool {
+	if p.strangers[complaint] || len(p.strangers) >= maxStrangers {
+		return false
+	}
+	p.strangers[complaint] = true
+	return true
+}
 
 // stranger hands back a job of a kind that this pool does not run.
 func (p *Pool) stranger(r *run) {
-	if !p.strangers[r.kindName] && len(p.strangers) < maxStrangers {
-		p.strangers[r.kindName] = true
+	if p.firstOf(r.kindName) {
 		p.logLater(slog.LevelWarn, "worker: no handler for this kind, its jobs are handed back",
 			"kind", r.kindName, "queue", r.ref.Queue)
 	}

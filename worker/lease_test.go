@@ -181,7 +181,7 @@ func TestCancelReachesTheHandlerAtOnce(t *testing.T) {
 		}
 		f.wantState(id, pawl.Canceled, pawl.ReasonCancel)
 		f.stop()
-		if s := f.p.Stats(); s.Lost != 1 || s.Failed != 0 {
+		if s := f.p.Stats(); s.Lost != 1 || s.Canceled != 1 || s.Failed != 0 || s.Slots != 0 {
 			t.Errorf("stats %+v", s)
 		}
 		if n := f.log.count(`level=INFO msg="worker: job was canceled while it ran"`); n != 1 || f.log.count("level=WARN") > 0 {

@@ -79,7 +79,7 @@ type Pool struct {
 	behindSince  instant // when they became too many, or never
 	choresOver   bool
 	paused       map[string]bool // queues known to be
-	strangers    map[string]bool // kinds without a handler that were logged
+	strangers    map[string]bool // kinds that can't be run here, or what they lack, that were logged
 	stats        Stats
 	progress     instant
 }

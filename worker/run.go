@@ -96,6 +96,7 @@ type run struct {
 
 	outcome pawl.Outcome
 	failure error  // what OnError and OnBury are told
+	why     string // it handed its job back, if it is known
 	exit    []byte // the stack at runtime.Goexit
 	owed    int    // its part of Pool.owedBytes
 	tries   int    // failed settles

@@ -21,6 +21,9 @@ func RunOne(ctx context.Context, q *pawl.Queue, h Handlers, r *pawl.Request) (Ra
 	if err != nil {
 		return Ran{}, err
 	}
+	if r == nil {
+		return Ran{}, &pawl.InvalidError{Field: "Request", Limit: "not nil"}
+	}
 	if cmp.Or(d.kinds[r.Kind], d.fallback) == nil {
 		return Ran{}, fmt.Errorf("worker: no handler of kind %q: %w", r.Kind, pawl.ErrInvalid)
 	}

@@ -162,3 +162,11 @@ func TestRunOneReturnsErrors(t *testing.T) {
 		})
 	}
 }
+
+func TestRunOneOfNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		if _, err := worker.RunOne(t.Context(), prepare(t, bare).q, returning(nil), nil); !errors.Is(err, pawl.ErrInvalid) {
+			t.Errorf("RunOne: %v", err)
+		}
+	})
+}

@@ -390,6 +390,7 @@ func (p *Pool) lost(r *run, when string) {
 func (p *Pool) countLost(r *run, when string) {
 	p.stats.Lost++
 	if r.endedByHand(p.now()) {
+		p.stats.Canceled++
 		p.tellEvent(EventCanceled, r)
 		p.logLater(slog.LevelInfo, "worker: job was canceled "+when, r.attrs()...)
 		return

@@ -266,10 +266,18 @@ func (p *Pool) judgeError(r *run, err error) {
 			r.outcome = pawl.Outcome{Ref: r.ref, Verb: pawl.Release}
 			return
 		case cause == ErrTimeout:
-			err = fmt.Errorf("%w after %v: %w", ErrTimeout, r.timeout(), err)
+			err = timedOut(r.timeout(), err)
 		}
 	}
 	p.fail(r, err)
+}
+
+// timedOut is the failure of a handler that heeded the end of its context.
+func timedOut(after time.Duration, err error) error {
+	if err == ErrTimeout {
+		return fmt.Errorf("%w after %v", ErrTimeout, after)
+	}
+	return fmt.Errorf("%w after %v: %w", ErrTimeout, after, err)
 }
 
 // ofContext reports whether err is what the context's end brought about, if it
@@ -314,12 +322,21 @@ func apart(f func()) (bad *panicError) {
 // fail makes err the outcome of r and tells the kind.
 func (p *Pool) fail(r *run, err error) {
 	r.outcome = outcomeOf(r.ref, r.job, r.kind, err)
+	if r.outcome.Verb == pawl.SnoozeFor {
+		p.noteSnooze(r, err)
+		return
+	}
 	if r.outcome.Verb != pawl.Nack && r.outcome.Verb != pawl.Bury {
 		return
 	}
-	r.failure = err
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.tellFailure(r, err)
+}
+
+// tellFailure tells the kind that r has failed. It is called with mu held.
+func (p *Pool) tellFailure(r *run, err error) {
+	r.failure = err
 	p.logLater(slog.LevelWarn, "worker: job failed", append(r.attrs(), "attempt", r.job.Attempt, "err", r.outcome.Error)...)
 	if r.kind.OnError != nil {
 		p.tell(r.kind.OnError, r.job, err)
@@ -341,6 +358,47 @@ func outcomeOf(ref pawl.Ref, j *pawl.Job, k *kind, err error) (o pawl.Outcome) {
 	}
 	o.Ref = ref // whatever the handler has done to its job
 	return o
+}
+
+// noteSnooze notes why a handler snoozed, if it says so. What a kind lacks to run
+// its jobs is logged once for each.
+func (p *Pool) noteSnooze(r *run, err error) {
+	var cause, lacking string
+	if bad := apart(func() { cause, lacking = snoozeCause(err) }); bad != nil {
+		cause = bad.text
+	}
+	r.why = cause
+	if lacking == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.firstOf(r.kindName + " lacks " + lacking) {
+		p.logLater(slog.LevelWarn, "worker: jobs of this kind are handed back, for something is lacking here",
+			"kind", r.kindName, "queue", r.ref.Queue, "lacking", lacking, "err", cause)
+	}
+}
+
+// snoozeCause returns the text of an error that wraps a [pawl.Snooze], and what
+// is lacking, as package task tells it of a payload that it can't decode.
+func snoozeCause(err error) (cause, lacking string) {
+	switch err.(type) {
+	case interface{ Unwrap() error }, interface{ Unwrap() []error }:
+		cause = excerpt(err.Error())
+	}
+	var l interface{ Lacking() string }
+	if errors.As(err, &l) {
+		lacking = excerpt(l.Lacking())
+	}
+	return cause, lacking
+}
+
+// textOf is err.Error for code that may not return.
+func textOf(err error) (s string) {
+	if bad := apart(func() { s = err.Error() }); bad != nil {
+		return bad.text
+	}
+	return s
 }
 
 // attrs name r in logs.

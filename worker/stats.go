@@ -18,6 +18,7 @@ type Stats struct {
 	Snoozed   int64 // jobs that asked to run again later
 	Skipped   int64 // jobs handed back because no handler runs their kind
 	Lost      int64 // claims that ended before this pool could settle them, or were given up
+	Canceled  int64 // those of them whose jobs were canceled or deleted by hand
 
 	Rescued      int64 // jobs that this pool's sweeps took back from dead workers
 	RescueBuried int64 // jobs that this pool's sweeps buried because too many workers died with them
@@ -60,7 +61,9 @@ func (p *Pool) Stats() Stats {
 	s := p.stats
 	s.Queues = slices.Clone(s.Queues)
 	for _, g := range p.groups {
-		s.Slots += g.width()
+		if !p.closing { // else all end
+			s.Slots += g.width()
+		}
 	}
 	s.LastProgress = p.wall(p.progress)
 	return s

@@ -55,8 +55,8 @@ func (p *Pool) takePart(ctx context.Context, s pawl.Swept) {
 	p.mu.Lock()
 	p.stats.Rescued += int64(len(s.Rescued))
 	p.stats.RescueBuried += int64(len(s.Buried))
-	p.tellSwept(EventRescued, s.Rescued)
-	p.tellSwept(EventBuried, s.Buried)
+	p.tellSwept(EventRescued, s.Rescued, "")
+	p.tellSwept(EventBuried, s.Buried, errRescues.Error())
 	p.logRescued(s.Rescued)
 	for _, ref := range s.Rescued {
 		p.wet(ref.Queue)
@@ -90,6 +90,9 @@ const tellChunk = 16
 // no longer than one call may, so that a storage that does not answer holds up
 // no rescues.
 func (p *Pool) tellBuried(ctx context.Context, refs []pawl.Ref) {
+	if len(refs) == 0 {
+		return
+	}
 	ctx, returned := p.calling(ctx, "read buried jobs", callTimeout)
 	defer returned()
 	queues := make(map[string][]pawl.ID)
@@ -132,8 +135,10 @@ func rescueCause(j *pawl.Job) error {
 	if n := len(j.Failures); n > 0 {
 		return errors.New(j.Failures[n-1].Error)
 	}
-	return errors.New("worker: " + string(pawl.ReasonRescues))
+	return errRescues
 }
+
+var errRescues = errors.New("worker: buried by a rescue, too many workers died with it")
 
 // wet lets the queue, or all, be claimed from again. It is called with mu held.
 func (p *Pool) wet(queue string) {

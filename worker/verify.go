@@ -1,9 +1,9 @@
 package worker
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -23,18 +23,40 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 		}
 		return false, err
 	}
+	failure = failureInTx(r.job, job, err)
+	recorded := textOf(failure)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !committed(p.q, r.job, job, gone, verb, p.now().sub(r.claimed)) {
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
-	r.failure = cmp.Or(err, errBuriedInTx)
+	if verb == pawl.Nack || verb == pawl.Bury {
+		r.outcome.Error = recorded
+		p.tellFailure(r, failure)
+	}
 	p.count(r, verb)
 	return true, nil
 }
 
-var errBuriedInTx = errors.New("worker: buried in the handler's transaction")
+var errFailedInTx = errors.New("worker: nacked or buried in the handler's transaction")
+
+// failureInTx is what kinds and events are told of a run that was nacked or buried
+// in the handler's transaction: what the handler returned, or else what the record
+// says, if it has not gone on meanwhile.
+func failureInTx(r *pawl.Job, stored *pawl.Job, err error) error {
+	if err != nil {
+		return err
+	}
+	if stored != nil {
+		for _, f := range slices.Backward(stored.Failures) {
+			if f.Attempt == r.Attempt {
+				return errors.New(f.Error)
+			}
+		}
+	}
+	return errFailedInTx
+}
 
 // committed reports whether what is stored can be what verb has made of j, which
 // was claimed so long ago. A nacked job may have gone on meanwhile, and the

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -238,4 +239,65 @@ func (f *fixture) wantReturned(want worker.Stats, last string, took time.Duratio
 	}
 	f.told = nil
 	f.stop()
+}
+
+// A nack or a burial in the handler's transaction is a failure as any other to
+// hooks and events.
+func TestFailureInTransactionIsTold(t *testing.T) {
+	own, returned := errors.New("own"), errors.New("returned")
+	for name, c := range map[string]struct {
+		verb pawl.Verb
+		err  error
+		want error
+	}{
+		"nack":               {pawl.Nack, nil, own},
+		"nack with an error": {pawl.Nack, returned, returned},
+		"bury":               {pawl.Bury, nil, own},
+		"bury with an error": {pawl.Bury, returned, returned},
+	} {
+		for _, drain := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/drain=%v", name, drain), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := prepare(t, cycling)
+					var failed, buried []string
+					h := kinds{{Name: "k", Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+						tx := f.q.WithTx(write{f.storage, false})
+						if c.verb == pawl.Nack {
+							return nil, errors.Join(tx.Nack(ctx, j, own), c.err)
+						}
+						return nil, errors.Join(tx.Bury(ctx, j, own), c.err)
+					},
+						OnError: func(_ context.Context, _ *pawl.Job, err error) { failed = append(failed, err.Error()) },
+						OnBury:  func(_ context.Context, _ *pawl.Job, err error) { buried = append(buried, err.Error()) },
+					}}
+					f.enqueue(&pawl.Request{})
+					want := []string{c.want.Error()}
+					if drain {
+						if _, err := worker.Drain(t.Context(), f.q, h, nil); err != nil {
+							t.Error(err)
+						}
+					} else {
+						f.start(h, nil)
+						rest(time.Minute)
+						for _, e := range f.drain() {
+							if ended := e.Type == worker.EventFailed || e.Type == worker.EventBuried; ended && e.Error != want[0] {
+								t.Errorf("event %+v, want error %s", e, want[0])
+							}
+						}
+						f.told = nil
+						f.stop()
+					}
+					if diff := cmp.Diff(want, failed); diff != "" {
+						t.Errorf("OnError (-want +got):\n%s", diff)
+					}
+					if c.verb == pawl.Nack {
+						want = nil
+					}
+					if diff := cmp.Diff(want, buried); diff != "" {
+						t.Errorf("OnBury (-want +got):\n%s", diff)
+					}
+				})
+			})
+		}
+	}
 }

@@ -373,7 +373,8 @@ func (q *Queue) validate(reqs []*Request) error {
 
 // WithTx returns the Queue's writing half inside a caller's transaction: w
 // comes from the storage's own Tx or SQLTx method. What it writes is seen, and
-// its jobs run, only after the caller has committed.
+// its jobs run, only after the caller has committed. What q itself writes is no
+// part of the transaction and, on SQLite, waits for its end.
 func (q *Queue) WithTx(w Writer) *Tx {
 	if w == nil {
 		panic("pawl: WithTx without a Writer")

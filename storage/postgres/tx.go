@@ -289,6 +289,11 @@ func (s *Store) mayNotify() bool {
 // InTx runs f in a transaction at the pool's default isolation, commits it, and
 // wakes workers. If f fails, or panics, the transaction is rolled back, and InTx
 // returns the error as it is. f is not called twice.
+//
+// What f writes without w or tx, such as by Enqueue of a [pawl.Queue] that lacks
+// its WithTx, is no part of the transaction: it stays after a rollback. It also
+// waits for another connection of the pool and for rows that the transaction has
+// locked, which can be in vain.
 func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error) error {
 	if err := s.open(ctx); err != nil {
 		return err

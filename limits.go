@@ -10,8 +10,9 @@ import (
 // that a worker that goes on touching a job it does nothing for loses it. The
 // zero value of each field is no bound. They hold for the claim, with whichever
 // Job of its ID and fence it is extended. Each process counts its own calls, those
-// that failed too. Pools do not mind them: Timeout bounds what their heartbeats
-// keep.
+// that failed too, for 10,000 claims at a time: beyond that it forgets the one
+// whose lease ends first. Pools do not mind them: Timeout bounds what their
+// heartbeats keep.
 //
 // An Extend beyond them is an [InvalidError]. Its Field is "ExtendLimits.Every" if
 // the call may be made again later, and "ExtendLimits.Count" or

@@ -33,8 +33,10 @@
 // One settler tells the storage the outcomes, in groups, or together with the
 // next claim where the storage can do both at once. What fails is told again
 // until the storage has answered or the pool is over; the storage decides by
-// the claim's fence whether it still counts, so nothing is done twice. A job
-// whose kind has no handler here is handed back with a growing delay.
+// the claim's fence whether it still counts, so nothing is done twice. While 2,000
+// outcomes wait to be told, or 64 MiB of them and their jobs' payloads, the pool
+// claims no more. A job whose kind has no handler here is handed back with a
+// growing delay.
 //
 // A handler that ignores the end of its context is given up after a second: the
 // job has failed with a timeout, whatever the handler returns later is refused,

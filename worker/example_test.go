@@ -5,14 +5,12 @@ import (
 	"encoding/json"
 	"expvar"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/memory"
 	"github.com/pawlq/pawl/worker"
-	"github.com/pawlq/pawl/worker/health"
 )
 
 func greet(context.Context, *pawl.Job) error { return nil }
@@ -103,9 +101,39 @@ func ExampleEvents() {
 	// <nil> <nil>
 }
 
-// Probes of Kubernetes at /health/live and /health/ready.
-func Example_health() {
-	p := worker.New(pawl.New(memory.New(nil), nil), worker.Func(greet), nil)
-	mux := http.NewServeMux()
-	mux.Handle("/health/", http.StripPrefix("/health", health.Handler(p)))
+// An alarm when two jobs or more wait in a queue, and its end.
+func ExampleSubscribeOptions_depth() {
+	ctx := context.Background()
+	var events worker.Events
+	sub := events.Subscribe(&worker.SubscribeOptions{Types: []worker.EventType{worker.EventDepth}, Depth: 2})
+	defer sub.Close()
+
+	q := pawl.New(memory.New(nil), nil)
+	p := worker.New(q, worker.Func(greet), &worker.Options{Events: &events, CountEvery: 10 * time.Millisecond})
+	var ids []pawl.ID
+	for range 3 {
+		receipt, err := q.Enqueue(ctx, &pawl.Request{Kind: "greet", Delay: time.Hour})
+		if err != nil {
+			fmt.Println(err)
+		}
+		ids = append(ids, receipt.ID)
+	}
+	ended := make(chan error)
+	go func() { ended <- p.Run(ctx) }()
+	tell := func() {
+		e, err := sub.Next(ctx)
+		fmt.Println(e.Queue, e.Count, e.Over, err)
+	}
+	tell()
+	for _, id := range ids[:2] {
+		if err := q.Cancel(ctx, "", id); err != nil {
+			fmt.Println(err)
+		}
+	}
+	tell()
+	fmt.Println(p.Stop(ctx), <-ended)
+	// Output:
+	// default 3 true <nil>
+	// default 1 false <nil>
+	// <nil> <nil>
 }

@@ -11,8 +11,9 @@ import (
 	"github.com/pawlq/pawl/worker"
 )
 
-// Handler serves GET /live and GET /ready: 200 if all pools are, else 503 with
-// their reasons, one a line; see [worker.Health]. Both follow progress: a pool
+// Handler serves exactly GET /live and GET /ready, so a prefix has to be stripped
+// by whoever adds one: 200 if all pools are, else 503 with their reasons, one a
+// line; see [worker.Health]. Both follow progress: a pool
 // whose slots are busy with long jobs is live and ready. A pool that stops, or
 // whose storage fails, is live but not ready.
 //

@@ -146,7 +146,7 @@ func (r *run) intended(name string) (n int) {
 // the next one has a single connection, which its handlers take now and then.
 func (r *run) config(role string, i int) *config {
 	c := &config{Role: role, Storage: r.o.storage, DSN: r.place.dsn, Dir: r.dir, Seed: r.o.seed + uint64(i)<<32,
-		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots, Callers: r.o.callers, Batch: r.o.batch, Connections: connections}
+		Lease: r.o.lease, Sweep: r.o.sweep, Slots: r.o.slots, Callers: r.o.callers, Batch: r.o.batch, Connections: connections, Skew: r.o.skew}
 	c.Spared = role == "worker" && i == 0
 	if role == "worker" && i == 1 {
 		c.Connections = 1

@@ -12,6 +12,7 @@ import (
 
 	"github.com/pawlq/pawl/torture/check"
 	"github.com/pawlq/pawl/torture/history"
+	"github.com/pawlq/pawl/torture/planted"
 )
 
 // A crew is the processes of a run. Each place in it is filled again when its
@@ -79,7 +80,11 @@ func (c *crew) start(m *member) error {
 	}
 	defer out.Close()
 	cmd := exec.Command(c.exe)
-	cmd.Env = append(os.Environ(), m.config.encode())
+	skew := int64(m.config.Skew.Seconds())
+	if c.number%2 == 0 {
+		skew = -skew
+	}
+	cmd.Env = append(os.Environ(), m.config.encode(), fmt.Sprintf("%s=%d", planted.SkewEnv, skew))
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

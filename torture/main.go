@@ -76,6 +76,7 @@ type options struct {
 	drain              time.Duration
 	results, keep      string
 	only, soak         string
+	skew               time.Duration
 	vacuity            bool
 }
 
@@ -97,6 +98,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.faults, "faults", true, "make faults; without, all numbers must be exact")
 	f.DurationVar(&o.every, "every", 400*time.Millisecond, "mean time between faults")
 	f.DurationVar(&o.cutEvery, "cut-every", 200*time.Millisecond, "mean time between commits that are cut")
+	f.DurationVar(&o.skew, "skew", 0, "by how much wall clocks are wrong, some early and some late, in a program that is built for it")
 	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
 	f.StringVar(&o.only, "only", "", "make only these `faults`, such as \"server kills,worker pauses\"")
 	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
@@ -141,6 +143,6 @@ const soakTime = 150 * time.Minute
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {
-	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q",
-		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only)
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q -skew %v",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only, o.skew)
 }

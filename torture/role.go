@@ -20,6 +20,7 @@ type config struct {
 	DSN     string
 	Dir     string // of histories
 	Seed    uint64
+	Skew    time.Duration // of the wall clock, or its negative
 
 	// Of producers.
 	Quota   int     // jobs
@@ -52,6 +53,9 @@ func play(text string) error {
 	var c config
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
+	}
+	if off := time.Since(time.UnixMicro(history.Wall())); (off+c.Skew).Abs() > time.Second && (off-c.Skew).Abs() > time.Second {
+		return errors.New("this program is not built for wrong clocks")
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()

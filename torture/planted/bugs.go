@@ -82,15 +82,22 @@ func Bugs() []Bug {
 // into dir, and returns the path of the latter. It fails if the source has changed
 // so that the edit fits no more.
 func (b Bug) Overlay(root, dir string) (string, error) {
-	path := filepath.Join(root, b.File)
+	path, err := overlay(filepath.Join(root, b.File), b.Edits, dir)
+	if err != nil {
+		return "", fmt.Errorf("planted: %s: %w", b.Name, err)
+	}
+	return path, nil
+}
+
+func overlay(path string, edits [][2]string, dir string) (string, error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
 	text := string(source)
-	for _, e := range b.Edits {
+	for _, e := range edits {
 		if n := strings.Count(text, e[0]); n != 1 {
-			return "", fmt.Errorf("planted: %s: %s holds %d times, not once: %q", b.Name, b.File, n, e[0])
+			return "", fmt.Errorf("%s holds %d times, not once: %q", path, n, e[0])
 		}
 		text = strings.Replace(text, e[0], e[1], 1)
 	}

@@ -40,12 +40,50 @@ func TestPlanted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			program := filepath.Join(dir, "torture")
-			build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "..")
-			if out, err := build.CombinedOutput(); err != nil {
-				t.Fatalf("build: %v\n%s", err, out)
+			attack(t, build(t, overlay, dir), b)
+		})
+	}
+}
+
+// build builds torture with an overlay.
+func build(t *testing.T, overlay, dir string) string {
+	t.Helper()
+	program := filepath.Join(dir, "torture")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", program, "..").CombinedOutput()
+	if err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return program
+}
+
+// TestWrongClocks lets the wall clocks of workers and producers be wrong by an hour, some
+// early and some late: it must not matter where the server's clock is that of the storage.
+func TestWrongClocks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: builds Go's library anew")
+	}
+	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay, err := WrongClock(string(bytes.TrimSpace(goroot)), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := build(t, overlay, dir)
+	for storage, need := range map[string]func(*testing.T){
+		"postgres": func(t *testing.T) { testserver.Postgres(t) },
+		"mysql":    func(t *testing.T) { testserver.MariaDB(t) },
+		"redis":    func(t *testing.T) { testserver.Redis(t) },
+	} {
+		t.Run(storage, func(t *testing.T) {
+			need(t) // skips where there is none
+			out, err := exec.CommandContext(t.Context(), program, "-storage", storage, "-jobs", "1500", "-for", "5s", "-seed", "1", "-skew", "1h",
+				"-vacuity=false", "-keep", t.TempDir()).CombinedOutput()
+			if err != nil {
+				t.Errorf("%v\n%s", err, out)
 			}
-			attack(t, program, b)
 		})
 	}
 }

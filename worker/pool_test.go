@@ -100,12 +100,12 @@ func TestQueuesHaveTheirOwnSlots(t *testing.T) {
 		}
 		f.start(h, &worker.Options{Queues: []worker.Queue{{Name: "a", Concurrency: 2}, {Name: "b"}}, Concurrency: 5})
 		rest(time.Minute)
+		if s := f.p.Stats(); s.Completed != 40 || s.Slots != 7 {
+			t.Errorf("stats %+v", s)
+		}
 		f.stop()
 		if most != [2]int{2, 5} {
 			t.Errorf("ran %v at the same time, want 2 and 5", most)
-		}
-		if s := f.p.Stats(); s.Completed != 40 || s.Slots != 7 {
-			t.Errorf("stats %+v", s)
 		}
 	})
 }

@@ -82,7 +82,7 @@ func (x *injector) run(ctx context.Context) error {
 		defer x.place.proxy.Wakes(nil)
 	}
 	defer x.wg.Wait()
-	for {
+	for n := 0; x.o.most == 0 || n < x.o.most; n++ {
 		f := s.next()
 		if sleep(ctx, f.after) != nil {
 			return nil
@@ -93,6 +93,7 @@ func (x *injector) run(ctx context.Context) error {
 		}
 		x.note(f, ok, time.Since(began))
 	}
+	return nil
 }
 
 func (x *injector) note(f fault, ok bool, at time.Duration) {

@@ -70,6 +70,7 @@ type options struct {
 	workers, producers int
 	slots              int
 	callers, batch     int
+	most               int
 	lease, sweep       time.Duration
 	faults             bool
 	every, cutEvery    time.Duration
@@ -97,6 +98,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.sweep, "sweep", 500*time.Millisecond, "how often workers sweep")
 	f.BoolVar(&o.faults, "faults", true, "make faults; without, all numbers must be exact")
 	f.DurationVar(&o.every, "every", 400*time.Millisecond, "mean time between faults")
+	f.IntVar(&o.most, "most", 0, "stop making faults after so many; 0 is no limit")
 	f.DurationVar(&o.cutEvery, "cut-every", 200*time.Millisecond, "mean time between commits that are cut")
 	f.DurationVar(&o.skew, "skew", 0, "by how much wall clocks are wrong, some early and some late, in a program that is built for it")
 	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
@@ -143,6 +145,6 @@ const soakTime = 150 * time.Minute
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {
-	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q -skew %v",
-		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only, o.skew)
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q -skew %v -most %d",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only, o.skew, o.most)
 }

@@ -111,7 +111,7 @@ func (p *Pool) giveUpOn(r *run) {
 	p.abandon(r)
 	rest := &run{
 		ref: r.ref, job: r.job, kind: r.kind, group: r.group, kindName: r.kindName,
-		ran: true, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
+		ran: true, claimed: r.claimed, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
 	}
 	if r.cause != ErrTimeout {
 		p.countLost(rest, "while it ran")
@@ -128,11 +128,22 @@ func (p *Pool) giveUpOn(r *run) {
 	go p.nackStuck(rest)
 }
 
-// nackStuck settles the claim of a handler that was given up.
+// nackStuck settles the claim of a handler that was given up, unless it has done
+// so itself.
 func (p *Pool) nackStuck(r *run) {
-	p.fail(r, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout()))
+	done, failure := false, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout())
+	if verb, ok := r.job.SettledInTx(); ok {
+		done, failure = p.verify(r, verb, failure)
+	}
+	if !done {
+		p.fail(r, failure)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if done {
+		p.forget(r)
+		return
+	}
 	p.done.push(r)
 	p.callSettler()
 }

@@ -301,3 +301,33 @@ func TestFailureInTransactionIsTold(t *testing.T) {
 		}
 	}
 }
+
+// A handler that goes on for ever after its commit is given up, and its job is
+// what the transaction has made of it.
+func TestStuckAfterItsCommit(t *testing.T) {
+	for _, sort := range sorts {
+		t.Run(sort.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				release := make(chan struct{})
+				f := prepare(t, sort.make)
+				f.start(kinds{{Name: "k", Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+					err := f.q.WithTx(write{f.storage, false}).Ack(ctx, j, nil)
+					<-release
+					return nil, err
+				}, OnError: func(_ context.Context, _ *pawl.Job, err error) { t.Errorf("OnError: %v", err) }}}, nil)
+				id := f.enqueue(&pawl.Request{Timeout: time.Second})
+				rest(time.Minute)
+				f.wantState(id, pawl.Completed, "")
+				if s := f.p.Stats(); s.Completed != 1 || s.Lost != 0 || s.Failed != 0 || s.Stuck != 1 {
+					t.Errorf("stats %+v", s)
+				}
+				close(release)
+				rest(time.Second)
+				f.stop()
+				if s := f.p.Stats(); s.Completed != 1 || s.Lost != 0 || s.Failed != 0 || s.Stuck != 0 {
+					t.Errorf("stats %+v", s)
+				}
+			})
+		})
+	}
+}

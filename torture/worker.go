@@ -21,7 +21,7 @@ const stopTimeout = 3 * time.Second
 const prefetch = 100
 
 // byHand is how many goroutines of a worker claim jobs by hand.
-const byHand = 1
+const byHand = 4
 
 // work runs jobs by a pool, and some by hand, until ctx ends.
 func work(ctx context.Context, c *config, s *store, log *history.Writer) error {

@@ -395,7 +395,7 @@ func (p *Pool) poll(g *group) time.Duration {
 		d = max(d>>(4-g.empty), min(d, time.Millisecond))
 	}
 	g.empty++
-	return jitter(d)
+	return d - rand.N(d/4+1) // never later, so that no job waits for longer
 }
 
 // jitter returns d, a quarter more or less.

@@ -87,8 +87,8 @@ type Options struct {
 	// 1 ms, as each of the intervals.
 	Heartbeat time.Duration
 
-	// Poll is how often an idle queue is looked at for what no event told, with
-	// a jitter of a quarter. 0 means 1 s.
+	// Poll is how often an idle queue is looked at for what no event told, or up to
+	// a quarter sooner. 0 means 1 s.
 	Poll time.Duration
 
 	// SweepEvery is how often the pool does what is due because time passed,

@@ -91,9 +91,12 @@ func (r *run) drain(ctx context.Context) (left int64, err error) {
 
 // judge compares all that is known.
 func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
-	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace, Settle: settleTime,
+	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace,
 		Slots: r.o.slots + goneSlots(r.o.slots) + byHand, Buffer: prefetch + settleBuffer, Exact: !r.o.faults,
 		OldClock: r.o.storage == "mysql", Hopeful: r.o.storage == "mysql" || r.o.storage == "postgres"}
+	if r.o.only != "" {
+		in.Settle = settleTime // else other faults follow at once
+	}
 	if r.o.storage == "sqlite" {
 		in.Slack += sqliteGrace
 	}

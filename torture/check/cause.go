@@ -150,6 +150,9 @@ func (c *checker) takeFault(e *history.Event) {
 // away, and from eight to ten seconds after it was back, where nothing else kept it away
 // in that time.
 func (c *checker) judgeReturns() {
+	if c.in.Settle == 0 {
+		return
+	}
 	const before, after, gap = 4_000_000, 8_000_000, 2_000_000
 	for i, w := range c.downs {
 		until := int64(math.MaxInt64)

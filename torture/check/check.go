@@ -60,7 +60,8 @@ type Input struct {
 	// Slack is how much later than lease and sweep rescues may be, but for one in a
 	// hundred, and Grace how much later still those.
 	Slack, Grace time.Duration
-	// Settle is what is added to the end of an outage for clients to come back.
+	// Settle is what is added to the end of an outage for clients to come back. 0 is not to
+	// measure what happens then.
 	Settle time.Duration
 	// Slots are the jobs that a worker runs at the same time, and Buffer how many more it has
 	// that have not begun, or whose outcomes wait to be settled, in the mean of deaths. 0 is

@@ -360,3 +360,21 @@ func TestReportIsPrinted(t *testing.T) {
 		}
 	}
 }
+
+// TestReturns counts acks before a server goes away, and after it was back.
+func TestReturns(t *testing.T) {
+	x := newTale(t)
+	x.in.Settle = time.Second
+	s := x.enqueued(load.Plain, load.Single, 100)
+	for at := int64(10_000); at < 50_000; at += 100 {
+		if at >= 20_000 && at < 21_000 || at > 28_000 && at%200 == 0 {
+			continue
+		}
+		x.say("worker-1", history.Event{Kind: history.Settled, At: at*ms + 1, ID: s.id, Fence: 1, A: int64(pawl.Ack)})
+	}
+	x.say("controller", history.Event{Kind: history.Down, At: 20_000 * ms, Fence: 20_000_000}, history.Event{Kind: history.Up, At: 21_000 * ms, Fence: 22_000_000},
+		history.Event{Kind: history.Down, At: 48_000 * ms, Fence: 48_000_000}) // the last one never ends
+	if got := x.report().Returns; !slices.Equal(got, []float64{0.5}) {
+		t.Errorf("returns are %v", got)
+	}
+}

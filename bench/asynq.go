@@ -56,11 +56,27 @@ func (s *asynqSystem) at() asynq.RedisClientOpt {
 	return asynq.RedisClientOpt{Network: "unix", Addr: s.server.server.Addr(), PoolSize: redisPool}
 }
 
-// ServerCPU and Bytes implement [onServer].
+// ServerCPU, Bytes and Logged implement [onServer].
 func (s *asynqSystem) ServerCPU(ctx context.Context) (time.Duration, error) {
 	return s.server.ServerCPU(ctx)
 }
 func (s *asynqSystem) Bytes(ctx context.Context) (int64, error) { return s.server.Bytes(ctx) }
+func (s *asynqSystem) Logged(ctx context.Context) (string, int64, error) {
+	return s.server.Logged(ctx)
+}
+
+// EnqueueUnique implements [UniqueSystem].
+func (s *asynqSystem) EnqueueUnique(ctx context.Context, j Job) (bool, error) {
+	payload, err := json.Marshal(j.Args)
+	if err != nil {
+		return false, err
+	}
+	_, err = s.client.EnqueueContext(ctx, asynq.NewTask(kind, payload), append(s.options(j), asynq.Unique(asynqKeep))...)
+	if errors.Is(err, asynq.ErrDuplicateTask) {
+		return false, nil
+	}
+	return err == nil, err
+}
 
 func (s *asynqSystem) Enqueue(ctx context.Context, j Job) error {
 	payload, err := json.Marshal(j.Args)
@@ -112,6 +128,9 @@ func (s *asynqSystem) Work(_ context.Context, h Handler) (Workers, error) {
 	config := asynq.Config{Concurrency: s.v.Slots, Queues: map[string]int{queueName: 1}, LogLevel: asynq.FatalLevel}
 	if s.v.Config == best {
 		config.TaskCheckInterval, config.DelayedTaskCheckInterval = asynqPoll, asynqForward
+	}
+	if s.v.Retry > 0 {
+		config.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return s.v.Retry }
 	}
 	server := asynq.NewServer(s.at(), config)
 	mux := asynq.NewServeMux()

@@ -49,7 +49,7 @@ func (keptArgs) Config() backlite.QueueConfig {
 }
 
 func backliteConfig(r *backlite.Retention) backlite.QueueConfig {
-	return backlite.QueueConfig{Name: queueName, MaxAttempts: 25, Timeout: time.Minute, Backoff: time.Second, Retention: r}
+	return backlite.QueueConfig{Name: queueName, MaxAttempts: 25, Timeout: time.Minute, Backoff: retryDelay, Retention: r}
 }
 
 func openBacklite(_ context.Context, p *Place, v Variant) (System, error) {

@@ -42,7 +42,7 @@ func filled(t *testing.T, results []*Result, system string) map[string]*Result {
 	t.Helper()
 	found := map[string]*Result{}
 	for _, r := range results {
-		if r.System != system || r.Reason == errCannot.Error() {
+		if r.System != system || r.notOffered() {
 			continue
 		}
 		if r.Reason != "" || r.N < 1 || r.Min > r.Value || r.Value > r.Max {
@@ -55,9 +55,9 @@ func filled(t *testing.T, results []*Result, system string) map[string]*Result {
 
 func TestMemoryAndSQLite(t *testing.T) {
 	t.Parallel()
-	for _, pattern := range []string{"^(enqueue-16|bulk|drain|latency|cancel|claim|foreign-kind)/memory/", "^(enqueue-16|enqueue-tx|bulk|drain|latency)/sqlite/(pawl|goqite)/"} {
+	for _, pattern := range []string{"^(enqueue-16|bulk|drain|retries|unique|latency|cancel|claim|foreign-kind)/memory/.*[^0]100 B", "^(enqueue-16|enqueue-tx|bulk|drain|retries|unique|latency)/sqlite/(pawl|goqite)/.*100 B"} {
 		found := filled(t, measure(t, "-run", pattern), "pawl")
-		for _, name := range []string{"drain", "bulk", "latency-p99", "cpu-per-job"} {
+		for _, name := range []string{"drain", "bulk", "latency-p99", "cpu-per-job", "retries", "retries-back", "unique"} {
 			if found[name] == nil || found[name].Value == 0 && name != "latency-p99" {
 				t.Errorf("%s: no figure %s: %v", pattern, name, found)
 			}
@@ -67,7 +67,7 @@ func TestMemoryAndSQLite(t *testing.T) {
 
 func TestPeersOnSQLite(t *testing.T) {
 	t.Parallel()
-	results := measure(t, "-run", "^(drain|enqueue-1)/sqlite/")
+	results := measure(t, "-run", "^(drain|enqueue-1)/sqlite/.*[^0]100 B")
 	for _, system := range []string{"goqite", "backlite", "river", "engine"} {
 		if found := filled(t, results, system); found["drain"] == nil {
 			t.Errorf("%s: %v", system, found)

@@ -78,7 +78,7 @@ func (c *Cell) open(ctx context.Context, places *Places) (err error) {
 		return err
 	}
 	v := c.V
-	v.Payload, v.PollOnly, v.Apart = c.P.Payload, c.P.Poll, c.W.Apart
+	v.Payload, v.PollOnly, v.Apart, v.Retry = c.P.Payload, c.P.Poll, c.W.Apart, c.W.Retry
 	if c.Sys, err = c.C.Open(ctx, c.Place, v); err != nil {
 		return errors.Join(err, c.Place.Remove(ctx))
 	}
@@ -119,13 +119,16 @@ func (c *Cell) jobs(n int) []Job {
 	return jobs
 }
 
-// fillBatch is how many jobs a fixture is made of at a time.
-const fillBatch = 1000
+// A fixture is made of so many jobs at a time, or as many as have so many bytes:
+// servers limit a statement.
+const fillBatch, fillBytes = 1000, 1 << 20
+
+func (c *Cell) fillBatch() int { return min(fillBatch, max(fillBytes/c.P.Payload, 1)) }
 
 // fill enqueues n jobs, changed by change if it is not nil.
 func (c *Cell) fill(ctx context.Context, n int, change func(*Job)) error {
 	for n > 0 {
-		jobs := c.jobs(min(n, fillBatch))
+		jobs := c.jobs(min(n, c.fillBatch()))
 		for i := range jobs {
 			if change != nil {
 				change(&jobs[i])
@@ -142,11 +145,13 @@ func (c *Cell) fill(ctx context.Context, n int, change func(*Job)) error {
 // errCannot is returned by workloads that a system can't take part in.
 var errCannot = errors.New("not offered")
 
-// as returns the system as a T, or errCannot.
-func as[T any](c *Cell) (T, error) {
+// as returns the system as a T, or errCannot for the lack of what that is.
+func as[T any](c *Cell, what string) (T, error) {
 	t, ok := c.Sys.(T)
 	if !ok {
-		return t, errCannot
+		return t, cannot(what)
 	}
 	return t, nil
 }
+
+func cannot(what string) error { return fmt.Errorf("%w: %s", errCannot, what) }

@@ -13,7 +13,8 @@ import (
 
 // cost is what has been spent since some moment.
 type cost struct {
-	wal     int64         // bytes of the server, PostgreSQL only
+	log     int64         // bytes that the server has written to its log
+	figure  string        // of the log; empty if there is none
 	cpu     time.Duration // of this process and the server's
 	mallocs uint64        // in this process
 }
@@ -26,13 +27,18 @@ func (c *Cell) spent(ctx context.Context) (spent cost, err error) {
 	spent.cpu = cpuOfProcess()
 	if s, ok := c.Sys.(onServer); ok {
 		server, err := s.ServerCPU(ctx)
+		if err != nil {
+			return spent, err
+		}
 		spent.cpu += server
+		spent.figure, spent.log, err = s.Logged(ctx)
 		return spent, err
 	}
 	if c.Place.DB == nil {
 		return spent, nil
 	}
-	if spent.wal, err = c.Place.DB.WAL(ctx); err != nil {
+	spent.figure = "wal-per-job"
+	if spent.log, err = c.Place.DB.WAL(ctx); err != nil {
 		return spent, err
 	}
 	server, err := c.Place.DB.CPU(ctx)
@@ -50,8 +56,8 @@ func (before cost) per(n int64, after cost, prefix string) []Metric {
 		{prefix + "cpu-per-job", per(float64((after.cpu - before.cpu).Nanoseconds()) / 1e3), "µs", true},
 		{prefix + "allocs-per-job", per(float64(after.mallocs - before.mallocs)), "allocs", true},
 	}
-	if after.wal > before.wal {
-		metrics = append(metrics, Metric{prefix + "wal-per-job", per(float64(after.wal - before.wal)), "B", true})
+	if after.log > before.log {
+		metrics = append(metrics, Metric{prefix + after.figure, per(float64(after.log - before.log)), "B", true})
 	}
 	return metrics
 }

@@ -18,7 +18,10 @@ type goqiteSystem struct {
 	q  *goqite.Queue
 }
 
-const goqiteBestPoll = time.Millisecond
+const (
+	goqiteBestPoll = time.Millisecond
+	goqiteRetry    = time.Second // it retries when a message's timeout is over, which must not be while it runs
+)
 
 // goqiteSchema is the table that goqite's documentation has a program create.
 const goqiteSchema = `
@@ -58,7 +61,11 @@ func openGoqite(ctx context.Context, p *Place, v Variant) (System, error) {
 		_ = db.Close() // the schema is the news
 		return nil, err
 	}
-	return &goqiteSystem{v, db, goqite.New(goqite.NewOpts{DB: db, Name: queueName, Timeout: time.Minute})}, nil
+	timeout := time.Minute
+	if v.Retry > 0 {
+		timeout = goqiteRetry
+	}
+	return &goqiteSystem{v, db, goqite.New(goqite.NewOpts{DB: db, Name: queueName, Timeout: timeout})}, nil
 }
 
 func (s *goqiteSystem) Enqueue(ctx context.Context, j Job) error {

@@ -66,7 +66,11 @@ func openGue(ctx context.Context, p *Place, v Variant) (System, error) {
 		pool.Close()
 		return nil, err
 	}
-	if s.client, err = gue.NewClient(pgxv5.NewConnPool(pool)); err != nil {
+	var opts []gue.ClientOption
+	if v.Retry > 0 {
+		opts = append(opts, gue.WithClientBackoff(func(int) time.Duration { return v.Retry }))
+	}
+	if s.client, err = gue.NewClient(pgxv5.NewConnPool(pool), opts...); err != nil {
 		pool.Close()
 		return nil, err
 	}

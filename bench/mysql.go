@@ -52,11 +52,14 @@ func (s *MySQLServer) Describe(ctx context.Context) (map[string]string, error) {
 	return about, nil
 }
 
-// Create makes an empty database.
+// Create makes an empty database, with a table for the rows of a business.
 func (s *MySQLServer) Create(ctx context.Context) (*MySQLDatabase, error) {
 	s.made++
 	d := &MySQLDatabase{s, fmt.Sprintf("bench_%d", s.made)}
-	_, err := s.admin.ExecContext(ctx, "CREATE DATABASE "+d.name)
+	if _, err := s.admin.ExecContext(ctx, "CREATE DATABASE "+d.name); err != nil {
+		return nil, err
+	}
+	_, err := s.admin.ExecContext(ctx, "CREATE TABLE "+d.name+".business (id BIGINT AUTO_INCREMENT PRIMARY KEY, note TEXT NOT NULL)")
 	return d, err
 }
 
@@ -98,10 +101,29 @@ func (d *MySQLDatabase) Bytes(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// pawlOnMySQL is pawl with what its server costs.
+// Logged implements [onServer]: bytes of the redo log.
+func (d *MySQLDatabase) Logged(ctx context.Context) (figure string, n int64, err error) {
+	const lsn = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Innodb_lsn_current', 'Innodb_redo_log_current_lsn')" // MariaDB's, MySQL's
+	var name string
+	err = d.server.admin.QueryRowContext(ctx, lsn).Scan(&name, &n)
+	return "redo-per-job", n, err
+}
+
+// pawlOnMySQL is pawl with what its server costs. It enqueues in transactions that
+// the program has begun itself.
 type pawlOnMySQL struct {
 	*pawlSystem
 	*MySQLDatabase
+	store *mysql.Store
+	db    *sql.DB
+}
+
+// InTx implements [TxSystem].
+func (s *pawlOnMySQL) InTx(ctx context.Context, jobs []Job, hold func()) (time.Time, error) {
+	return inSQLTx(ctx, s.db, hold, func(tx *sql.Tx) error {
+		_, err := s.q.WithTx(s.store.Tx(tx)).EnqueueMany(ctx, pawlRequests(jobs))
+		return err
+	})
 }
 
 func pawlMySQL() *Contender {
@@ -135,25 +157,25 @@ func openPawlMySQL(ctx context.Context, p *Place, v Variant) (*pawlOnMySQL, erro
 		}
 		return err
 	}
-	open := func() (*mysql.Store, error) {
+	open := func() (*mysql.Store, *sql.DB, error) {
 		db, err := p.MySQL.Open()
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		s, err := mysql.New(ctx, db, &mysql.Options{Logger: quiet()})
 		if err != nil {
-			return nil, errors.Join(err, db.Close())
+			return nil, nil, errors.Join(err, db.Close())
 		}
 		closes = append(closes, s.Close, db.Close)
-		return s, nil
+		return s, db, nil
 	}
-	a, err := open()
+	a, db, err := open()
 	b := a
 	if err == nil && v.Apart {
-		b, err = open()
+		b, _, err = open()
 	}
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	return &pawlOnMySQL{newPawl(v, a, b, closeAll), p.MySQL}, nil
+	return &pawlOnMySQL{newPawl(v, a, b, closeAll), p.MySQL, a, db}, nil
 }

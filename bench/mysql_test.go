@@ -9,10 +9,10 @@ import (
 func TestMySQL(t *testing.T) {
 	t.Parallel()
 	testserver.MariaDB(t) // or the test is skipped
-	results := measure(t, "-run", "^(enqueue-16|bulk|drain|steady|latency)/mysql/.*(callers=16|batch=1000,callers|slots=10,|batch=100,|textbook/history,)")
+	results := measure(t, "-run", "^(enqueue-16|enqueue-tx|unique|bulk|drain|retries|steady|latency)/mysql/.*(callers=16|batch=1000,callers|slots=10,|batch=100,|textbook/history,)")
 	for system, names := range map[string][]string{
-		"pawl": {"enqueue-16", "bulk", "bytes-per-job", "drain", "steady", "cpu-per-job"}, "raw": {"bulk", "drain"},
-		"engine": {"drain"}, "textbook": {"enqueue-16", "bulk", "drain", "steady", "latency-p99"},
+		"pawl": {"enqueue-16", "enqueue-tx", "unique", "bulk", "bytes-per-job", "drain", "retries", "steady", "cpu-per-job", "redo-per-job"}, "raw": {"bulk", "drain"},
+		"engine": {"drain"}, "textbook": {"enqueue-16", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency-p99", "redo-per-job"},
 	} {
 		found := filled(t, results, system)
 		for _, name := range names {

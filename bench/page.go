@@ -149,7 +149,7 @@ func writeMissing(b *strings.Builder, results []*Result) {
 		}
 	}
 	if len(rows) > 1 {
-		b.WriteString("\n## Cells without a figure\n\n`not offered`: the system lacks what the workload needs.\n\n")
+		b.WriteString("\n## Cells without a figure\n\n`not offered`: what the system lacks for the workload.\n\n")
 		writeRows(b, rows)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -55,6 +56,14 @@ func (s *pawlSystem) EnqueueMany(ctx context.Context, jobs []Job) error {
 	return err
 }
 
+// EnqueueUnique implements [UniqueSystem].
+func (s *pawlSystem) EnqueueUnique(ctx context.Context, j Job) (bool, error) {
+	req := pawlRequest(j)
+	req.UniqueKey = strconv.FormatInt(j.N, 10)
+	r, err := s.q.Enqueue(ctx, req)
+	return r.Status == pawl.Stored, err
+}
+
 func (s *pawlSystem) EnqueueKnown(ctx context.Context, j Job) (func(context.Context) error, error) {
 	r, err := s.q.Enqueue(ctx, pawlRequest(j))
 	return func(ctx context.Context) error { return s.q.Cancel(ctx, r.Queue, r.ID) }, err
@@ -66,7 +75,11 @@ func (s *pawlSystem) Close() error { return s.close() }
 
 func (s *pawlSystem) Work(_ context.Context, h Handler) (Workers, error) {
 	mux := task.NewMux()
-	task.Register(mux, func(ctx context.Context, j *task.Job[Args]) error { return h(ctx, j.Args.N) })
+	var o task.Options[Args]
+	if s.v.Retry > 0 {
+		o.Backoff = pawl.Constant(s.v.Retry)
+	}
+	task.Register(mux, func(ctx context.Context, j *task.Job[Args]) error { return h(ctx, j.Args.N) }, &o)
 	w := &pawlWorkers{
 		pool: worker.New(s.working, mux, &worker.Options{Concurrency: s.v.Slots, Logger: quiet()}),
 		done: make(chan error, 1),

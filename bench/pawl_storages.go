@@ -82,7 +82,18 @@ func openPostgresStores(ctx context.Context, p *Place, v Variant) (a, b *postgre
 }
 
 func openSQLiteStore(ctx context.Context, p *Place) (*sqlite.Store, error) {
-	return sqlite.Open(ctx, filepath.Join(p.Dir, "pawl.db"), nil)
+	s, err := sqlite.Open(ctx, filepath.Join(p.Dir, "pawl.db"), nil)
+	if err != nil {
+		return nil, err
+	}
+	err = s.InTx(ctx, func(tx *sql.Tx, _ pawl.Writer) error {
+		_, err := tx.ExecContext(ctx, businessTable)
+		return err
+	})
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
 }
 
 // pawlOnPostgres enqueues in transactions that the program has begun itself.

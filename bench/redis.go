@@ -19,14 +19,14 @@ import (
 const redisPool = 256
 
 // A redisServer is the private Redis of one system, which writes an AOF and syncs it
-// every second. No cell finds what another has left.
+// every second, and does not rewrite it, so that its size is what was written. No cell finds what another has left.
 type redisServer struct {
 	server *testserver.RedisServer
 	admin  *client.Client
 }
 
 func startRedis() (*redisServer, error) {
-	server, err := testserver.StartRedis(nil)
+	server, err := testserver.StartRedis(&testserver.RedisOptions{Settings: map[string]string{"auto-aof-rewrite-percentage": "0"}})
 	if err != nil {
 		return nil, err
 	}
@@ -57,6 +57,12 @@ func (s *redisServer) ServerCPU(ctx context.Context) (time.Duration, error) {
 func (s *redisServer) Bytes(ctx context.Context) (int64, error) {
 	n, err := s.number(ctx, "memory", "used_memory")
 	return int64(n), err
+}
+
+// Logged implements [onServer]: bytes of the append-only file.
+func (s *redisServer) Logged(ctx context.Context) (figure string, n int64, err error) {
+	size, err := s.number(ctx, "persistence", "aof_current_size")
+	return "aof-per-job", int64(size), err
 }
 
 // number reads a number of INFO.
@@ -92,6 +98,8 @@ func describeRedis(ctx context.Context) (string, error) {
 type onServer interface {
 	ServerCPU(ctx context.Context) (time.Duration, error)
 	Bytes(ctx context.Context) (int64, error)
+	// Logged is how much its log has grown, and the name of the figure.
+	Logged(ctx context.Context) (figure string, n int64, err error)
 }
 
 // pawlOnRedis is pawl on a server of its own.

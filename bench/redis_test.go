@@ -9,9 +9,9 @@ import (
 func TestRedis(t *testing.T) {
 	t.Parallel()
 	testserver.Redis(t) // or the test is skipped
-	results := measure(t, "-run", "^(enqueue-16|bulk|drain)/redis/.*(callers=16|batch=1000,callers|slots=100,|batch=100,)")
+	results := measure(t, "-run", "^(enqueue-16|unique|bulk|drain|retries)/redis/.*(callers=16|batch=1000,callers|slots=100,|batch=100,)")
 	for system, names := range map[string][]string{
-		"pawl": {"enqueue-16", "bulk", "bytes-per-job", "drain", "cpu-per-job"}, "asynq": {"enqueue-16", "bulk", "bytes-per-job", "drain"},
+		"pawl": {"enqueue-16", "bulk", "bytes-per-job", "drain", "cpu-per-job", "aof-per-job", "unique", "retries"}, "asynq": {"enqueue-16", "bulk", "bytes-per-job", "drain", "aof-per-job", "unique", "retries"},
 		"raw": {"bulk", "drain"}, "engine": {"drain"},
 	} {
 		found := filled(t, results, system)

@@ -29,7 +29,7 @@ func writeTable(out io.Writer, env []string, results []*Result) error {
 		return err
 	}
 	for _, r := range sorted(results) {
-		if r.Reason == errCannot.Error() {
+		if r.notOffered() {
 			continue
 		}
 		if _, err := fmt.Fprintln(t, row(r)); err != nil {

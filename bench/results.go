@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 )
 
 // A Result is one figure of a cell over all repetitions.
@@ -27,6 +28,9 @@ type Result struct {
 	less   bool
 	values []float64 // by repetition
 }
+
+// notOffered reports whether there is no figure because the system lacks something.
+func (r *Result) notOffered() bool { return strings.HasPrefix(r.Reason, errCannot.Error()) }
 
 // summarize makes results of the runs of a group, by cell and repetition.
 func summarize(g group, runs [][]outcome) []*Result {

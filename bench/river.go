@@ -121,7 +121,7 @@ func (s *riverSystem[Tx]) setUp(ctx context.Context) error {
 
 func (s *riverSystem[Tx]) config(h Handler) *riverqueue.Config {
 	workers := riverqueue.NewWorkers()
-	riverqueue.AddWorker(workers, &riverWorker{h: h})
+	riverqueue.AddWorker(workers, &riverWorker{h: h, retry: s.v.Retry})
 	c := &riverqueue.Config{
 		Logger: quiet(), Workers: workers, PollOnly: s.v.PollOnly,
 		Queues: map[string]riverqueue.QueueConfig{riverqueue.QueueDefault: {MaxWorkers: cmp.Or(s.v.Slots, 100)}},
@@ -144,6 +144,12 @@ func (s *riverSystem[Tx]) Enqueue(ctx context.Context, j Job) error {
 func (s *riverSystem[Tx]) EnqueueMany(ctx context.Context, jobs []Job) error {
 	_, err := s.ins.InsertManyFast(ctx, riverJobs(jobs))
 	return err
+}
+
+// EnqueueUnique implements [UniqueSystem].
+func (s *riverSystem[Tx]) EnqueueUnique(ctx context.Context, j Job) (bool, error) {
+	r, err := s.ins.Insert(ctx, j.Args, &riverqueue.InsertOpts{UniqueOpts: riverqueue.UniqueOpts{ByArgs: true}})
+	return err == nil && !r.UniqueSkippedAsDuplicate, err
 }
 
 // InTx implements [TxSystem].
@@ -225,11 +231,20 @@ func (w *riverWorkers[Tx]) Stop() error {
 
 type riverWorker struct {
 	riverqueue.WorkerDefaults[Args]
-	h Handler
+	h     Handler
+	retry time.Duration
 }
 
 func (w *riverWorker) Work(ctx context.Context, j *riverqueue.Job[Args]) error {
 	return w.h(ctx, j.Args.N)
+}
+
+// NextRetry implements River's worker; the zero time is the default.
+func (w *riverWorker) NextRetry(*riverqueue.Job[Args]) time.Time {
+	if w.retry == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(w.retry)
 }
 
 func riverJob(j Job) (riverqueue.JobArgs, *riverqueue.InsertOpts) {

@@ -122,6 +122,9 @@ func (r *runner) attempt(ctx context.Context, c *Cell) (o outcome) {
 			o.err = fmt.Errorf("panic: %v", p)
 		}
 	}()
+	if why := c.W.Lacks[c.C.Name]; why != "" {
+		return outcome{err: cannot(why)}
+	}
 	if c.Sys == nil {
 		o.err = c.open(ctx, r.places)
 	}

@@ -74,7 +74,7 @@ func TestQuickRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	groups := matrix(o)
-	if took := estimate(groups); took > 8*time.Minute+40*time.Second || !o.fits {
+	if took := estimate(groups); took > 9*time.Minute+15*time.Second || !o.fits {
 		t.Errorf("about %v, which leaves little of ten minutes", took)
 	}
 	has := map[string]bool{}

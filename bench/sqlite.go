@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"net/url"
 	"path/filepath"
 	"time"
@@ -21,6 +22,9 @@ func openSQLite(p *Place, connections int) (*sql.DB, error) {
 	}
 	db.SetMaxOpenConns(connections)
 	db.SetMaxIdleConns(connections)
+	if _, err := db.Exec(businessTable); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
 	return db, nil
 }
 
@@ -44,11 +48,11 @@ func inSQLTx(ctx context.Context, db *sql.DB, hold func(), enqueue func(*sql.Tx)
 	return time.Now(), err
 }
 
+// businessTable is the table of the program's own, on SQLite.
+const businessTable = "CREATE TABLE business (id INTEGER PRIMARY KEY, note TEXT NOT NULL)"
+
 // writeBusiness writes a row of the program's own.
 func writeBusiness(ctx context.Context, tx *sql.Tx) error {
-	if _, err := tx.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS business (id INTEGER PRIMARY KEY, note TEXT NOT NULL)"); err != nil {
-		return err
-	}
 	_, err := tx.ExecContext(ctx, "INSERT INTO business (note) VALUES ('paid')")
 	return err
 }

@@ -37,6 +37,13 @@ type TxSystem interface {
 	InTx(ctx context.Context, jobs []Job, hold func()) (committed time.Time, err error)
 }
 
+// UniqueSystem is a System with unique keys.
+type UniqueSystem interface {
+	// EnqueueUnique stores the job unless one with its number is there, and
+	// reports whether it did.
+	EnqueueUnique(ctx context.Context, j Job) (stored bool, err error)
+}
+
 // Canceler is a System that can cancel a running job.
 type Canceler interface {
 	// EnqueueKnown is Enqueue that returns what cancels the job.
@@ -121,8 +128,9 @@ type Variant struct {
 	Retention string
 	Extra     bool // not the best of its peer, and left out of a quick run
 	Payload   int
-	PollOnly  bool // without wake-ups from the database
-	Apart     bool // enqueue and work as two processes would
+	PollOnly  bool          // without wake-ups from the database
+	Apart     bool          // enqueue and work as two processes would
+	Retry     time.Duration // when a failed job runs again; 0: the default
 }
 
 // A Contender is a system that takes part.

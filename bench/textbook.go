@@ -5,11 +5,13 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	driver "github.com/go-sql-driver/mysql"
 	"github.com/google/uuid"
 )
 
@@ -17,6 +19,7 @@ import (
 // ten candidates, take each by its version, and set each to its end.
 type textbookSystem struct {
 	*MySQLDatabase
+	v  Variant
 	db *sql.DB
 }
 
@@ -47,13 +50,15 @@ const (
 	textbookRow    = "('bench', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
 	textbookSelect = `SELECT id, version, payload FROM task FORCE INDEX (ready) WHERE status = 0 AND next_run_at <= UTC_TIMESTAMP(6)
 		ORDER BY priority, next_run_at LIMIT ?`
-	textbookTake = "UPDATE task SET status = 1, version = version + 1, updated_at = UTC_TIMESTAMP(6) WHERE id = ? AND version = ? AND status = 0"
-	textbookEnd  = "UPDATE task SET status = 2, version = version + 1, updated_at = UTC_TIMESTAMP(6) WHERE id = ?"
+	textbookTake  = "UPDATE task SET status = 1, version = version + 1, updated_at = UTC_TIMESTAMP(6) WHERE id = ? AND version = ? AND status = 0"
+	textbookAgain = `UPDATE task SET status = 0, version = version + 1, retry_count = retry_count + 1, updated_at = UTC_TIMESTAMP(6),
+		next_run_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND WHERE id = ?`
+	textbookEnd = "UPDATE task SET status = 2, version = version + 1, updated_at = UTC_TIMESTAMP(6) WHERE id = ?"
 )
 
 func textbook() *Contender {
 	return &Contender{Name: "textbook", Storage: "mysql", Variants: textbookVariants,
-		Open: func(ctx context.Context, p *Place, _ Variant) (System, error) {
+		Open: func(ctx context.Context, p *Place, v Variant) (System, error) {
 			db, err := p.MySQL.Open()
 			if err != nil {
 				return nil, err
@@ -61,13 +66,13 @@ func textbook() *Contender {
 			if _, err := db.ExecContext(ctx, textbookSchema); err != nil {
 				return nil, errors.Join(err, db.Close())
 			}
-			return &textbookSystem{p.MySQL, db}, nil
+			return &textbookSystem{p.MySQL, v, db}, nil
 		}}
 }
 
 // textbookVariants are of the workloads that need nothing but jobs that are due.
 func textbookVariants(w *Workload) []Variant {
-	for _, prefix := range []string{"enqueue-1", "enqueue-64", "bulk", "drain", "steady", "latency"} {
+	for _, prefix := range []string{"enqueue-1", "enqueue-64", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency"} {
 		if strings.HasPrefix(w.Name, prefix) && w.Prepare == nil {
 			return []Variant{{Retention: history}}
 		}
@@ -99,6 +104,41 @@ func (s *textbookSystem) EnqueueMany(ctx context.Context, jobs []Job) error {
 		}
 	}
 	return nil
+}
+
+// InTx implements [TxSystem].
+func (s *textbookSystem) InTx(ctx context.Context, jobs []Job, hold func()) (time.Time, error) {
+	return inSQLTx(ctx, s.db, hold, func(tx *sql.Tx) error {
+		for _, j := range jobs {
+			if err := textbookSave(ctx, tx, uuid.NewString(), j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// EnqueueUnique implements [UniqueSystem].
+func (s *textbookSystem) EnqueueUnique(ctx context.Context, j Job) (bool, error) {
+	const duplicate = 1062
+	err := textbookSave(ctx, s.db, strconv.FormatInt(j.N, 10), j)
+	var e *driver.MySQLError
+	if errors.As(err, &e) && e.Number == duplicate {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// textbookSave stores one job.
+func textbookSave(ctx context.Context, x interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, key string, j Job) error {
+	payload, err := json.Marshal(j.Args)
+	if err != nil {
+		return err
+	}
+	_, err = x.ExecContext(ctx, textbookInsert+textbookRow, key, payload)
+	return err
 }
 
 // Close implements [System].
@@ -179,6 +219,7 @@ func (w *textbookWorkers) one(ctx context.Context, task textbookTask, h Handler)
 		return err
 	}
 	if err := h(ctx, task.args.N); err != nil {
+		_, err := w.s.db.ExecContext(ctx, textbookAgain, w.s.v.Retry.Microseconds(), task.id)
 		return err
 	}
 	if _, err := w.s.db.ExecContext(ctx, textbookEnd, task.id); err != nil {

@@ -7,14 +7,17 @@ import (
 	"time"
 )
 
+const noCancel = "a running job can't be canceled"
+
 // cancelLatency is the time from the call that cancels a running job to the end
 // of its handler's context.
 func cancelLatency() *Workload {
 	return &Workload{Name: "cancel", About: "from the cancel of a running job to the end of its handler's context", Storages: []string{"postgres", "sqlite", "memory"},
 		Works: true, OneRetention: true, Slots: []int{10}, Apart: true,
+		Lacks: map[string]string{"gue": noCancel, "goqite": noCancel, "backlite": noCancel},
 		Takes: func(*Cell) time.Duration { return settleIn + time.Second },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
-			s, err := as[Canceler](c)
+			s, err := as[Canceler](c, noCancel)
 			if err != nil {
 				return nil, err
 			}
@@ -75,7 +78,7 @@ func enqueuePurge() *Workload {
 		Grid:  []Params{{Callers: 4, Beside: "purge"}},
 		Takes: func(c *Cell) time.Duration { return c.Limit + at(c.Finished, 20_000) },
 		Run: func(ctx context.Context, c *Cell) ([]Metric, error) {
-			p, err := as[Purger](c)
+			p, err := as[Purger](c, "no purge at will")
 			if err != nil {
 				return nil, err
 			}

@@ -11,8 +11,9 @@ import (
 // drain empties a backlog.
 func drain() *Workload {
 	return &Workload{Name: "drain", About: "workers empty a backlog, handlers do nothing", Works: true,
+		Grid:  []Params{{}, {Payload: bigPayload, Slow: true}},
 		Takes: func(c *Cell) time.Duration { return c.takesDrain() },
-		Run:   func(ctx context.Context, c *Cell) ([]Metric, error) { return c.drain(ctx, "drain", c.Jobs) }}
+		Run:   func(ctx context.Context, c *Cell) ([]Metric, error) { return c.drain(ctx, "drain", c.backlogSize()) }}
 }
 
 // drainFinished empties a backlog beside many finished jobs.
@@ -23,7 +24,7 @@ func drainFinished() *Workload {
 			return at(c.Finished, 20_000)/time.Duration(c.Reps) + c.takesDrain() // filled once
 		},
 		Prepare: func(ctx context.Context, c *Cell) error {
-			f, err := as[Finisher](c)
+			f, err := as[Finisher](c, "no finished jobs in bulk")
 			if err != nil {
 				return err
 			}
@@ -60,11 +61,22 @@ func (c *Cell) drain(ctx context.Context, name string, n int) ([]Metric, error) 
 }
 
 func (c *Cell) takesDrain() time.Duration {
-	fill, drain := c.filling(c.Jobs), c.draining(c.Jobs)
+	fill, drain := c.filling(c.backlogSize()), c.draining(c.backlogSize())
 	if c.Quick {
 		fill = min(fill, c.filled())
 	}
 	return fill + min(drain, c.Limit)
+}
+
+// bigPayload is the larger of the two payloads.
+const bigPayload = 10_000
+
+// backlogSize is a tenth for big payloads.
+func (c *Cell) backlogSize() int {
+	if c.P.Payload >= bigPayload {
+		return c.Jobs / 10
+	}
+	return c.Jobs
 }
 
 // filled is how long a quick run fills a backlog.
@@ -74,7 +86,7 @@ func (c *Cell) filled() time.Duration { return c.Limit }
 // how many. A slow system has enough with fewer.
 func (c *Cell) backlog(ctx context.Context, n int) (filled int, err error) {
 	for end := time.Now().Add(c.filled()); filled < n && (filled == 0 || !c.Quick || time.Now().Before(end)); {
-		step := min(n-filled, fillBatch)
+		step := min(n-filled, c.fillBatch())
 		if err := c.fill(ctx, step, nil); err != nil {
 			return filled, err
 		}

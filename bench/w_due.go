@@ -58,7 +58,7 @@ func (c *Cell) dueFill(n int) time.Duration { return at(n, 10_000) }
 // system that stores slowly has fewer of them.
 func (c *Cell) fillUntil(ctx context.Context, n int, end time.Time, change func(*Job)) (filled int, err error) {
 	for filled < n && (filled == 0 || time.Now().Before(end)) {
-		step := min(n-filled, fillBatch/2)
+		step := min(n-filled, (c.fillBatch()+1)/2)
 		if err := c.fill(ctx, step, change); err != nil {
 			return filled, err
 		}

@@ -104,7 +104,7 @@ func (c *Cell) half(ctx context.Context, limit time.Duration) (float64, error) {
 }
 
 func (c *Cell) latencyHeld(ctx context.Context, hold, d time.Duration, perSecond float64) ([]Metric, error) {
-	tx, err := as[TxSystem](c)
+	tx, err := as[TxSystem](c, "no enqueue in a transaction of the caller")
 	if err != nil {
 		return nil, err
 	}

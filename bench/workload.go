@@ -8,17 +8,19 @@ import (
 // A Workload is what systems are put through.
 type Workload struct {
 	Name, About  string
-	Works        bool     // runs workers: slots and retention matter
-	Long         bool     // in a quick run pawl has 100 slots only
-	Single       bool     // in a quick run each system has one retention only
-	OneRetention bool     // retention plays no role: pawl keeps history
-	Slots        []int    // the only numbers of slots; none means those of each system
-	Storages     []string // none means all
-	Only         string   // the only system that can do it
-	Slow         bool     // not part of a quick run
-	Keep         bool     // the repetitions use one place, which Prepare fills once
-	Apart        bool     // enqueue and work as two processes would, where the storage allows
-	Grid         []Params // one group of cells each; none means one
+	Works        bool              // runs workers: slots and retention matter
+	Long         bool              // in a quick run pawl has 100 slots only
+	Single       bool              // in a quick run each system has one retention only
+	OneRetention bool              // retention plays no role: pawl keeps history
+	Slots        []int             // the only numbers of slots; none means those of each system
+	Storages     []string          // none means all
+	Only         string            // the only system that can do it
+	Slow         bool              // not part of a quick run
+	Lacks        map[string]string // systems that can't do it, and why: they are not opened
+	Keep         bool              // the repetitions use one place, which Prepare fills once
+	Retry        time.Duration     // when failed jobs run again; 0: as each system has it
+	Apart        bool              // enqueue and work as two processes would, where the storage allows
+	Grid         []Params          // one group of cells each; none means one
 
 	Takes   func(c *Cell) time.Duration // about, without opening; nil: its limit
 	Prepare func(ctx context.Context, c *Cell) error
@@ -64,6 +66,6 @@ func quotient(a, b float64) float64 {
 // workloads lists all, in the order in which they run.
 func workloads() []*Workload {
 	all := []*Workload{enqueueWorkload(1), enqueueWorkload(16), enqueueWorkload(64), enqueueWorkload(100)}
-	return append(all, bulk(), enqueueTx(), drain(), steady(), latency(), latencyPolling(), latencyHeld(), dueAtOnce(),
+	return append(all, bulk(), enqueueTx(), enqueueUnique(), drain(), retries(), steady(), latency(), latencyPolling(), latencyHeld(), dueAtOnce(),
 		cancelLatency(), drainFinished(), claimBeside(), foreignKinds(), enqueuePurge(), heldSnapshot())
 }

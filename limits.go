@@ -2,6 +2,8 @@ package pawl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,10 +11,10 @@ import (
 // ExtendLimits bound how often and how long a claim is extended by hand, so
 // that a worker that goes on touching a job it does nothing for loses it. The
 // zero value of each field is no bound. They hold for the claim, with whichever
-// Job of its ID and fence it is extended. Each process counts its own calls, those
-// that failed too, for 10,000 claims at a time: beyond that it forgets the one
-// whose lease ends first. Pools do not mind them: Timeout bounds what their
-// heartbeats keep.
+// Job of its ID and fence it is extended. Each Queue counts its own calls, those
+// that failed too, for 10,000 claims at a time: beyond that it forgets up to a
+// quarter of them, those whose leases end first. Pools do not mind them: Timeout
+// bounds what their heartbeats keep.
 //
 // An Extend beyond them is an [InvalidError]. Its Field is "ExtendLimits.Every" if
 // the call may be made again later, and "ExtendLimits.Count" or
@@ -22,17 +24,21 @@ type ExtendLimits struct {
 
 	// Total is how long after the claim a lease may reach: the last Extend gets
 	// what is left. The clock is that of this process, also where another made
-	// the claim.
+	// the claim. A Job made of a Ref alone does not say when it was claimed: if it
+	// was not extended with another one, the time begins with its first Extend.
 	Total time.Duration
 
 	Every time.Duration // between two
 }
 
-// maxHolds bounds the claims of which a process knows how they were extended.
-// Beyond that the one whose lease ends first is forgotten.
-const maxHolds = 10_000
+// maxHolds bounds the claims of which a Queue knows how they were extended. Beyond
+// that only keptHolds are kept, so that to choose them costs little for each claim.
+const (
+	maxHolds  = 10_000
+	keptHolds = maxHolds / 4 * 3
+)
 
-// holds are the claims that a process extends by hand.
+// holds are the claims that a Queue extends by hand.
 type holds struct {
 	mu sync.Mutex
 	m  map[holdKey]*hold
@@ -43,7 +49,7 @@ type holdKey struct {
 	fence int64
 }
 
-// A hold is what a process remembers of a claim that it extends.
+// A hold is what a Queue remembers of a claim that it extends.
 type hold struct {
 	count              int
 	began, last, until time.Time // of the claim, the last Extend, and the lease
@@ -76,7 +82,7 @@ func (s *holds) of(j *Job, now time.Time) *hold {
 		s.m[key] = h
 	}
 	began := j.claimed
-	if began.IsZero() { // this process did not claim it, or j was read since
+	if began.IsZero() { // this Queue did not claim it, or j was read since
 		began = j.ClaimedAt
 	}
 	if !began.IsZero() && began.Before(h.began) {
@@ -85,18 +91,15 @@ func (s *holds) of(j *Job, now time.Time) *hold {
 	return h
 }
 
-// shrink makes room for one more.
+// shrink makes room.
 func (s *holds) shrink(now time.Time) {
-	var first holdKey
-	for key, h := range s.m {
-		if h.until.Before(now) {
-			delete(s.m, key)
-		} else if o := s.m[first]; o == nil || h.until.Before(o.until) {
-			first = key
-		}
+	maps.DeleteFunc(s.m, func(_ holdKey, h *hold) bool { return h.until.Before(now) })
+	if len(s.m) <= keptHolds {
+		return
 	}
-	if len(s.m) >= maxHolds {
-		delete(s.m, first)
+	keys := slices.SortedFunc(maps.Keys(s.m), func(a, b holdKey) int { return s.m[a].until.Compare(s.m[b].until) })
+	for _, key := range keys[:len(keys)-keptHolds] {
+		delete(s.m, key)
 	}
 }
 
@@ -125,7 +128,7 @@ func (h *hold) admit(l ExtendLimits, now time.Time, lease time.Duration) (time.D
 	return lease, nil
 }
 
-// queueNames are those that a process enqueues to.
+// queueNames are those that a Queue enqueues to.
 type queueNames struct {
 	mu    sync.Mutex
 	names map[string]*queueName
@@ -153,7 +156,7 @@ func (n *queueNames) admit(reqs []*Request, most int) (done func(err error), err
 		if name == nil && len(n.names) >= most {
 			n.done(tried, false)
 			return nil, &InvalidError{"Queue", fmt.Sprintf(
-				"one of the %d that Options.MaxQueues lets this process enqueue to, and %q is one more", most, r.Queue)}
+				"one of the %d that Options.MaxQueues lets this Queue enqueue to, and %q is one more", most, r.Queue)}
 		}
 		if name == nil {
 			name = &queueName{}

@@ -57,7 +57,7 @@ func TestMaxQueues(t *testing.T) {
 	enqueue(t, q, &pawl.Request{Queue: "a"})
 	_, err := q.EnqueueMany(t.Context(), []*pawl.Request{{Kind: "test", Queue: "b"}, {Kind: "test", Queue: "c"}})
 	wantInvalid(t, err, "Queue")
-	if !strings.Contains(err.Error(), `of the 2 that Options.MaxQueues lets this process enqueue to, and "c" is one more`) {
+	if !strings.Contains(err.Error(), `of the 2 that Options.MaxQueues lets this Queue enqueue to, and "c" is one more`) {
 		t.Errorf("error %v", err)
 	}
 	_, err = q.Enqueue(t.Context(), &pawl.Request{Queue: "d"}) // invalid anyhow, and no queue
@@ -95,6 +95,22 @@ func TestMaxQueuesAfterFailures(t *testing.T) {
 	}
 	_, err := q.Enqueue(t.Context(), &pawl.Request{Queue: "typo", Kind: "test"})
 	wantInvalid(t, err, "Queue") // mail has its place still
+}
+
+// Nor does one at which the storage has panicked.
+func TestMaxQueuesAfterAPanic(t *testing.T) {
+	q := open(t, &pawl.Options{MaxQueues: 1})
+	tx := q.WithTx(during{q.Storage(), func() { panic("bug") }})
+	func() {
+		defer func() {
+			if v := recover(); v != "bug" {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		_, err := tx.Enqueue(t.Context(), &pawl.Request{Queue: "typo", Kind: "test"})
+		t.Errorf("no panic, error %v", err)
+	}()
+	enqueue(t, q, &pawl.Request{Queue: "mail"})
 }
 
 // during calls f before each Enqueue.

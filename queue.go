@@ -97,14 +97,14 @@ type Options struct {
 	// WhenFull says; in a transaction Block is Reject.
 	Depth map[string]int
 
-	// MaxQueues bounds how many different queues this process may enqueue to,
-	// so that names made of data do not fill the storage: a request for one more
-	// is invalid. 0 means no bound. A queue counts, until the process ends, from
-	// the first enqueue on that succeeded, also in a transaction that is rolled
-	// back later. Queues of other processes, or of times before, do not count.
+	// MaxQueues bounds how many different queues this Queue may enqueue to, so
+	// that names made of data do not fill the storage: a request for one more is
+	// invalid. 0 means no bound. A queue counts, for as long as the Queue lives,
+	// from the first enqueue on that succeeded, also in a transaction that is rolled
+	// back later. Those of other Queues, processes, or times before do not count.
 	MaxQueues int
 
-	// MaxWaiters bounds the callers that wait in Claim at the same time, and
+	// MaxWaiters bounds the callers that wait in Claim of this Queue at the same time, and
 	// apart from them the enqueues that wait for room, see [Block]; one more gets
 	// ErrTooManyWaiters. 0 means 10,000: each claimer looks at the storage once in
 	// Poll.
@@ -305,8 +305,10 @@ func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 		if err != nil {
 			return nil, err
 		}
-		receipts, err := store(ctx, reqs)
-		done(err)
+		err = errPanic // until store has returned
+		defer func() { done(err) }()
+		var receipts []Receipt
+		receipts, err = store(ctx, reqs)
 		return receipts, err
 	}
 	for _, m := range slices.Backward(q.opts.Middleware) {
@@ -314,6 +316,8 @@ func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 	}
 	return next
 }
+
+var errPanic = errors.New("pawl: panic in the storage")
 
 func (q *Queue) fill(reqs []*Request) []*Request {
 	copies := make([]Request, len(reqs))

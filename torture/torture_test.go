@@ -31,7 +31,7 @@ func TestTorture(t *testing.T) {
 				if testing.Short() && storage != "memory" && storage != "sqlite" {
 					t.Skip("SKIPPED: servers take too long for a short test")
 				}
-				args := []string{"-storage", storage, "-jobs", "1500", "-for", "5s", "-seed", "1", "-workers", "3", "-lease", "1s", "-sweep", "300ms",
+				args := []string{"-storage", storage, "-jobs", "1500", "-for", "5s", "-seed", "1", "-workers", "3", "-lease", "1s", "-sweep", "300ms", "-most", "15",
 					"-vacuity=false", "-keep", t.TempDir(), fmt.Sprintf("-faults=%v", faults)}
 				o, err := parse(args, os.Stderr)
 				if err != nil {

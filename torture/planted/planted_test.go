@@ -97,7 +97,7 @@ func attack(t *testing.T, program string, b Bug) {
 	var said []byte
 	for seed := 1; ctx.Err() == nil; seed++ {
 		run := exec.CommandContext(ctx, program, "-storage", b.Storage, "-jobs", jobs, "-for", attacked, "-seed", strconv.Itoa(seed), "-drain", "10s",
-			"-lease", "1s", "-sweep", "300ms", "-cut-every", "100ms", "-vacuity=false", "-keep", t.TempDir())
+			"-lease", "1s", "-sweep", "300ms", "-cut-every", "100ms", "-most", "20", "-vacuity=false", "-keep", t.TempDir())
 		run.Cancel = func() error { return run.Process.Signal(os.Interrupt) }
 		out, err := run.CombinedOutput()
 		for _, name := range b.Catch {

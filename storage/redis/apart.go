@@ -171,13 +171,12 @@ func (c *cycle) leave(ctx context.Context, parts []part) error {
 	if store == "" {
 		return nil
 	}
-	_, err := c.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := c.s.pipelined(ctx, func(p redis.Pipeliner) {
 		for _, one := range parts {
 			if one.ask != noAsk && !c.wants(one) && c.s.rooms.leave(one.tag, c.spec.Worker) {
 				p.HDel(ctx, c.s.names.key(one.tag, idleSuffix), store+" "+c.spec.Worker)
 			}
 		}
-		return nil
 	})
 	return err
 }

@@ -1,7 +1,6 @@
 package redis_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -98,7 +97,7 @@ func BenchmarkEnqueue(b *testing.B) {
 			for range callers {
 				wg.Go(func() {
 					for next.Add(1) <= int64(b.N) {
-						if _, err := s.Enqueue(context.Background(), benchRequests(1, time.Hour)); err != nil {
+						if _, err := s.Enqueue(b.Context(), benchRequests(1, time.Hour)); err != nil {
 							b.Error(err)
 							return
 						}

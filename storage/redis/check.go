@@ -68,7 +68,7 @@ func (s *Store) checkMasters(ctx context.Context, c *redis.ClusterClient, look f
 }
 
 func (s *Store) checkServer(ctx context.Context, c redis.UniversalClient, strict bool) error {
-	text, err := c.Info(ctx).Result()
+	text, err := await(ctx, func() (string, error) { return c.Info(ctx).Result() })
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func parseInfo(text string) map[string]string {
 
 // fsyncPolicy is the server's appendfsync, empty where it does not say.
 func fsyncPolicy(ctx context.Context, c redis.UniversalClient) string {
-	config, err := c.ConfigGet(ctx, "appendfsync").Result()
+	config, err := await(ctx, func() (map[string]string, error) { return c.ConfigGet(ctx, "appendfsync").Result() })
 	if err != nil {
 		return "" // hosted servers don't let everyone ask
 	}
@@ -131,7 +131,7 @@ func (s *Store) checkLayout(ctx context.Context) error {
 	if err := s.enter(ctx, "HSETNX", s.names.meta, "version", strconv.Itoa(layoutVersion)); err != nil {
 		return err
 	}
-	have, err := s.client.HGet(ctx, s.names.meta, "version").Result()
+	have, err := await(ctx, func() (string, error) { return s.client.HGet(ctx, s.names.meta, "version").Result() })
 	if errors.Is(err, redis.Nil) {
 		return &pawl.SchemaError{Have: 0, Want: layoutVersion}
 	}

@@ -110,13 +110,12 @@ func (e *enqueue) measure(ctx context.Context) error {
 			continue
 		}
 		var cards []*redis.IntCmd
-		if _, err := e.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		if err := e.s.pipelined(ctx, func(p redis.Pipeliner) {
 			for _, t := range e.s.shards.tags(sec.tag.queue()) {
 				if t != sec.tag {
 					cards = append(cards, p.ZCard(ctx, e.s.names.key(t, readySuffix)), p.ZCard(ctx, e.s.names.key(t, laterSuffix)))
 				}
 			}
-			return nil
 		}); err != nil {
 			return err
 		}

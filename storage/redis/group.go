@@ -1,7 +1,9 @@
 package redis
 
 import (
+	"bytes"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 
@@ -18,9 +20,10 @@ const (
 	maxFlights = 2
 )
 
-// A group lets callers that enqueue single jobs at the same time share calls. The
-// callers themselves make them: whoever finds room makes the next call for all
-// that wait, so there is no goroutine that could be left.
+// A group lets callers that enqueue single jobs at the same time share calls.
+// Whoever finds room makes the next call for all that wait; if its context can end,
+// which must end the call neither for itself nor for the others, in a goroutine that
+// ends by the timeouts of the client.
 type group struct {
 	s     *Store
 	jobs  int // in one shared call
@@ -61,27 +64,45 @@ func shares(reqs []*pawl.Request) bool {
 }
 
 func (g *group) enqueue(ctx context.Context, req *pawl.Request) ([]pawl.Receipt, error) {
+	over := ctx.Done()
+	if over != nil {
+		req = owned(req)
+	}
 	c := &single{req: req, lead: make(chan struct{}, 1), done: make(chan struct{})}
 	key := ""
 	if g.s.cluster {
 		key = string(g.s.home(req))
 	}
 	l := g.join(key, c)
-	over := ctx.Done()
 	for {
 		select {
 		case <-c.done:
 			g.passOn(key, l, c)
 			return []pawl.Receipt{c.receipt}, c.err
 		case <-c.lead:
-			g.fly(ctx, key, l)
-		case <-over:
-			if g.withdraw(key, l, c) {
-				return nil, ctx.Err()
+			batch := g.take(l)
+			if over == nil || len(batch) == 0 {
+				g.fly(ctx, key, l, batch)
+			} else {
+				go g.fly(ctx, key, l, batch)
 			}
-			over = nil // the call is under way and will end
+		case <-over:
+			g.withdraw(key, l, c)
+			select {
+			case <-c.done: // that too
+				return []pawl.Receipt{c.receipt}, c.err
+			default:
+				return nil, ctx.Err() // if its call is under way, of unknown outcome
+			}
 		}
 	}
+}
+
+// owned returns a copy that the caller does not change when it has left.
+func owned(req *pawl.Request) *pawl.Request {
+	req = new(*req)
+	req.Payload, req.Meta = bytes.Clone(req.Payload), maps.Clone(req.Meta)
+	return req
 }
 
 // join puts c in the lane, and in the lead if there is room for one more call.
@@ -101,10 +122,9 @@ func (g *group) join(key string, c *single) *lane {
 	return l
 }
 
-// fly makes a call for those that wait, and hands the lead on. The end of the
+// fly makes a call for those of batch, and hands the lead on. The end of the
 // leader's context must not end the call for the others.
-func (g *group) fly(ctx context.Context, key string, l *lane) {
-	batch := g.take(l)
+func (g *group) fly(ctx context.Context, key string, l *lane, batch []*single) {
 	if len(batch) > 0 {
 		reqs := make([]*pawl.Request, len(batch))
 		for i, c := range batch {
@@ -123,6 +143,7 @@ func (g *group) fly(ctx context.Context, key string, l *lane) {
 	g.next(key, l)
 }
 
+// take takes those for the next call off the lane.
 func (g *group) take(l *lane) []*single {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -161,17 +182,12 @@ func (g *group) passOn(key string, l *lane, c *single) {
 	}
 }
 
-// withdraw takes c back, unless its call is under way.
-func (g *group) withdraw(key string, l *lane, c *single) bool {
+// withdraw takes c back, if its call is not under way, and its lead.
+func (g *group) withdraw(key string, l *lane, c *single) {
 	g.mu.Lock()
-	i := slices.Index(l.waiting, c)
-	if i >= 0 {
+	if i := slices.Index(l.waiting, c); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	g.mu.Unlock()
-	if i < 0 {
-		return false
-	}
 	g.passOn(key, l, c)
-	return true
 }

@@ -26,6 +26,13 @@
 //
 // # Outcomes
 //
+// A call ends with its context, although the client library heeds no cancellation, and
+// deadlines only with the client's ContextTimeoutEnabled: what it had asked of the
+// server ends later, in a goroutine, by the client's ReadTimeout, or with
+// ContextTimeoutEnabled at the deadline, and may still have its effect. One that waits
+// for a connection of the client's pool gives up at once. [New] and Close heed their
+// contexts, or their limit, on one server; on a cluster also the client's timeouts.
+//
 // The client library repeats a call by itself only if it had not been sent. What
 // comes back as an error may have had its effect, and repeating it is safe, as the
 // contract says.

@@ -73,10 +73,13 @@ func (s *Store) enter(ctx context.Context, command, key string, pairs ...string)
 		args = append(args, p)
 	}
 	sc, keys := s.scripts.enter, []string{key}
-	err := s.client.EvalSha(ctx, sc.sha, keys, args...).Err() // the client may repeat it
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		err = s.client.Eval(ctx, sc.source, keys, args...).Err()
-	}
+	_, err := await(ctx, func() (any, error) {
+		reply, err := s.client.EvalSha(ctx, sc.sha, keys, args...).Result() // the client may repeat it
+		if redis.HasErrorPrefix(err, "NOSCRIPT") {
+			reply, err = s.client.Eval(ctx, sc.source, keys, args...).Result()
+		}
+		return reply, err
+	})
 	if err != nil {
 		s.unreachable(ctx, err)
 	}
@@ -85,7 +88,7 @@ func (s *Store) enter(ctx context.Context, command, key string, pairs ...string)
 
 // registered lists the queues of the register by name.
 func (s *Store) registered(ctx context.Context) ([]string, error) {
-	queues, err := s.client.HKeys(ctx, s.names.register).Result()
+	queues, err := await(ctx, func() ([]string, error) { return s.client.HKeys(ctx, s.names.register).Result() })
 	for i, name := range queues {
 		queues[i] = tag(name).queue()
 	}

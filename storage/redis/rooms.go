@@ -79,14 +79,13 @@ func (s *Store) leaveRooms() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), goodbye)
 	defer cancel()
-	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_ = s.pipelined(ctx, func(p redis.Pipeliner) {
 		for t, workers := range all {
 			for i := range workers {
 				workers[i] = s.watch.self + " " + workers[i]
 			}
 			p.HDel(ctx, s.names.key(t, idleSuffix), workers...)
 		}
-		return nil
 	})
 }
 
@@ -98,11 +97,10 @@ func (s *Store) air(ctx context.Context, tags []tag) {
 		return
 	}
 	fields := make([]*redis.StringSliceCmd, len(tags))
-	if _, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if err := s.pipelined(ctx, func(p redis.Pipeliner) {
 		for i, t := range tags {
 			fields[i] = p.HRandField(ctx, s.names.key(t, idleSuffix), namesPerAir)
 		}
-		return nil
 	}); err != nil {
 		return
 	}
@@ -115,7 +113,7 @@ func (s *Store) air(ctx context.Context, tags []tag) {
 	if s.hear(ctx, heard) != nil {
 		return
 	}
-	_, _ = s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	_ = s.pipelined(ctx, func(p redis.Pipeliner) {
 		for i, f := range fields {
 			for _, field := range f.Val() {
 				if !heard[storeOf(field)] {
@@ -123,7 +121,6 @@ func (s *Store) air(ctx context.Context, tags []tag) {
 				}
 			}
 		}
-		return nil
 	})
 }
 
@@ -144,7 +141,7 @@ func (s *Store) hear(ctx context.Context, heard map[string]bool) error {
 	}
 	var mu sync.Mutex
 	ask := func(ctx context.Context, one redis.UniversalClient) error {
-		n, err := one.PubSubNumSub(ctx, channels...).Result()
+		n, err := await(ctx, func() (map[string]int64, error) { return one.PubSubNumSub(ctx, channels...).Result() })
 		mu.Lock()
 		defer mu.Unlock()
 		for channel, listeners := range n {

@@ -97,10 +97,14 @@ func (s *Store) eval(ctx context.Context, command, what string, keys []string, a
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	if err := s.client.Process(ctx, once{cmd}); err != nil {
+	reply, err := await(ctx, func() (any, error) {
+		err := s.client.Process(ctx, once{cmd})
+		return cmd.Val(), err
+	})
+	if err != nil {
 		s.unreachable(ctx, err)
 	}
-	return cmd.Result()
+	return reply, err
 }
 
 // unreachable makes a client of a cluster ask for its nodes anew after an error

@@ -190,14 +190,13 @@ func (s *Store) refTags(ctx context.Context, n int, refOf func(i int) pawl.Ref) 
 // find looks for the jobs at some places in all shards of their queues.
 func (s *Store) find(ctx context.Context, places []int, refOf func(i int) pawl.Ref, tags []tag) error {
 	var looks []*redis.BoolCmd
-	_, err := s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	err := s.pipelined(ctx, func(p redis.Pipeliner) {
 		for _, i := range places {
 			ref := refOf(i)
 			for _, t := range s.shards.tags(ref.Queue) {
 				looks = append(looks, p.HExists(ctx, s.names.key(t, bodySuffix), string(ref.ID[:])))
 			}
 		}
-		return nil
 	})
 	if err != nil {
 		return err
@@ -265,7 +264,7 @@ func (s *Store) searchQueue(queue string, ids []pawl.ID, missing []int, found fu
 
 // divide divides the queues that Options names, and learns of all that are divided.
 func (s *Store) divide(ctx context.Context, want map[string]int) error {
-	meta, err := s.client.HGetAll(ctx, s.names.meta).Result()
+	meta, err := await(ctx, func() (map[string]string, error) { return s.client.HGetAll(ctx, s.names.meta).Result() })
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func mostOf(spec pawl.SweepSpec) (n numbers) {
 }
 
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
-	tokens, err := s.client.HGetAll(ctx, s.names.register).Result()
+	tokens, err := await(ctx, func() (map[string]string, error) { return s.client.HGetAll(ctx, s.names.register).Result() })
 	if err != nil {
 		return pawl.Swept{}, err
 	}
@@ -80,13 +80,12 @@ func (w *sweep) share(ctx context.Context, tags []tag) error {
 		return nil
 	}
 	cards := make([][len(finals)]*redis.IntCmd, len(divided))
-	if _, err := w.s.client.Pipelined(ctx, func(p redis.Pipeliner) error {
+	if err := w.s.pipelined(ctx, func(p redis.Pipeliner) {
 		for i, t := range divided {
 			for k, b := range finals {
 				cards[i][k] = p.ZCard(ctx, w.s.names.key(t, b.suffix))
 			}
 		}
-		return nil
 	}); err != nil {
 		return err
 	}

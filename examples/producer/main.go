@@ -44,7 +44,14 @@ func main() {
 	defer stop()
 	db := flag.String("db", "", "the `file` with the jobs; empty means a temporary one and a worker process on it")
 	work := flag.Bool("work", false, "be a worker process on -db")
+	attached := flag.Bool("attached", false, "with -work: end when the standard input does, which is when the producer has died")
 	flag.Parse()
+	if *attached {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			stop()
+		}()
+	}
 	var err error
 	switch {
 	case *work && *db == "":
@@ -119,8 +126,12 @@ func startWorker(ctx context.Context, db string) (stop func(), err error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := exec.CommandContext(ctx, self, "-db", db, "-work")
+	cmd := exec.CommandContext(ctx, self, "-db", db, "-work", "-attached")
 	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // it ends with this process, however that ends
+		cancel()
+		return nil, err
+	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 30 * time.Second
 	if err := cmd.Start(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -65,6 +66,39 @@ func TestWorkerComesLater(t *testing.T) {
 	defer stop()
 	if f, err := wait(t.Context(), q, receipt); err != nil || !slices.Equal(f.Primes, []int64{5, 7}) {
 		t.Errorf("got %v, %v", f, err)
+	}
+}
+
+// TestProducerDies: what a killed producer leaves is a pipe that ends.
+func TestProducerDies(t *testing.T) {
+	db := filepath.Join(t.TempDir(), "jobs.db")
+	store, err := sqlite.Open(t.Context(), db, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	q := pawl.New(store, nil)
+	receipt, err := q.Enqueue(t.Context(), task.New(Factor{35}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-db", db, "-work", "-attached")
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := wait(t.Context(), q, receipt); err != nil {
+		t.Error(err)
+	}
+	if err := pipe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("worker process: %v", err)
 	}
 }
 

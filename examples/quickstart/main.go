@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/storage/sqlite"
@@ -21,7 +22,7 @@ type Welcome struct{ UserID int64 }
 func (Welcome) Kind() string { return "welcome" }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	store, err := sqlite.Open(ctx, "quickstart.db", nil)
 	if err != nil {
 		log.Fatal(err)

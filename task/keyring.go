@@ -14,8 +14,9 @@ import (
 	"github.com/pawlq/pawl/internal/text"
 )
 
-// A Key is a secret for AES and the name under which it is known. Packages fmt
-// and log/slog print the name alone.
+// A Key is a secret for AES and the name under which it is known. Packages fmt,
+// log/slog and encoding/json print the name alone, but fmt, which calls no methods
+// there, prints all of a Key in an unexported field.
 type Key struct {
 	ID     string // stored with all that the key encrypts: 1 to 64 letters, digits, '_', '-', '.' or ':'
 	Secret []byte // 16, 24 or 32 random bytes
@@ -26,6 +27,9 @@ func (k Key) Format(s fmt.State, _ rune) { fmt.Fprintf(s, "task.Key(%s)", k.ID) 
 
 // LogValue returns what Format prints.
 func (k Key) LogValue() slog.Value { return slog.StringValue(fmt.Sprint(k)) }
+
+// MarshalText returns what Format prints.
+func (k Key) MarshalText() ([]byte, error) { return fmt.Append(nil, k), nil }
 
 // A Keyring encrypts with its first key and decrypts with all of them. One key
 // should encrypt no more than 2³² values.

@@ -3,6 +3,8 @@ package task_test
 import (
 	"bytes"
 	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -100,7 +102,15 @@ func TestKeysPrintNoSecrets(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "%v %+v %#v\n", holder, holder, holder) // whose fields have no methods for fmt
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("test", "key", key, "ring", ring)
-	secret := fmt.Sprintf("%s|%x|%v|%#v", key.Secret, key.Secret, key.Secret, key.Secret)
+	for _, v := range []any{key, []task.Key{key}, []*task.Key{&key}, map[string]task.Key{"a": key}, struct{ K task.Key }{key}, holder, ring} {
+		slog.New(slog.NewJSONHandler(&b, nil)).Info("test", "value", v)
+		data, err := json.Marshal(v)
+		if err != nil {
+			t.Error(err)
+		}
+		b.Write(data)
+	}
+	secret := fmt.Sprintf("%s|%x|%v|%#v|%s", key.Secret, key.Secret, key.Secret, key.Secret, base64.StdEncoding.EncodeToString(key.Secret))
 	for _, part := range strings.Split(secret, "|") {
 		if part = strings.Trim(part, "[]"); strings.Contains(b.String(), part) {
 			t.Errorf("%q is in\n%s", part, b.String())

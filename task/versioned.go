@@ -26,9 +26,11 @@ import (
 // The newest version is one more than there are Upcasters. Payloads without a
 // version, those from before Versioned was used, are of version 1.
 //
-// A payload is "v3 " and what the other codec makes. A job that a newer program
-// enqueued is handed back, with a growing delay, for a worker of that program;
-// programs from before Versioned would bury it, so replace the workers first.
+// A payload is "v3 " and what the other codec makes, or "\x00pv3 " and that if the
+// codec is neither JSON nor Gzip, whose payloads could begin like the former. A job
+// that a newer program enqueued is handed back, with a growing delay, for a worker of
+// that program; programs from before Versioned would bury it, so replace the workers
+// first.
 type Versioned struct {
 	Codec     Codec      // of all versions, but not Encrypted; nil means JSON. That of older types is not looked at
 	Upcasters []Upcaster // from version 1 to 2, from 2 to 3, and so on
@@ -64,15 +66,15 @@ func (c Versioned) Encode(v any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, marked := cutVersion(data); c.newest() == 1 && !marked {
+	if _, _, marked := c.cutVersion(data); c.newest() == 1 && !marked {
 		return data, nil
 	}
-	return append(fmt.Appendf(nil, "v%d ", c.newest()), data...), nil
+	return append(fmt.Appendf(nil, "%s%d ", c.mark(), c.newest()), data...), nil
 }
 
 // Decode decodes data of any version.
 func (c Versioned) Decode(data []byte, v any) error {
-	version, rest, marked := cutVersion(data)
+	version, rest, marked := c.cutVersion(data)
 	switch {
 	case !marked:
 		version, rest = 1, data
@@ -134,7 +136,8 @@ func (c Versioned) check(t reflect.Type) error {
 // none.
 func (c Versioned) checkOrder() error {
 	for in := c.Codec; in != nil; {
-		if _, encrypted := in.(Encrypted); encrypted {
+		switch in.(type) {
+		case Encrypted, *Encrypted:
 			return &typeError{"task: Versioned around Encrypted can't decrypt older versions; it has to be Encrypted{Codec: Versioned{...}}"}
 		}
 		w, ok := in.(interface{ inner() Codec })
@@ -153,17 +156,28 @@ func indirect(t reflect.Type) reflect.Type {
 	return t
 }
 
-// cutVersion splits off "v7 ", with which no JSON text begins.
-func cutVersion(data []byte) (version int, rest []byte, ok bool) {
-	head, _, found := bytes.Cut(data[:min(len(data), 12)], []byte(" "))
-	if !found || len(head) < 2 || head[0] != 'v' || head[1] < '1' || head[1] > '9' {
+// mark begins payloads with a version: what no payload of the other codec begins
+// with, not even by chance.
+func (c Versioned) mark() string {
+	switch orJSON(c.Codec).(type) {
+	case JSON, *JSON, Gzip, *Gzip:
+		return "v"
+	}
+	return "\x00pv"
+}
+
+// cutVersion splits off the mark, the version and a space.
+func (c Versioned) cutVersion(data []byte) (version int, rest []byte, ok bool) {
+	text, ok := bytes.CutPrefix(data, []byte(c.mark()))
+	head, _, found := bytes.Cut(text[:min(len(text), 11)], []byte(" "))
+	if !ok || !found || len(head) == 0 || head[0] < '1' || head[0] > '9' {
 		return 0, data, false
 	}
-	version, err := strconv.Atoi(string(head[1:]))
+	version, err := strconv.Atoi(string(head))
 	if err != nil {
 		return 0, data, false
 	}
-	return version, data[len(head)+1:], true
+	return version, text[len(head)+1:], true
 }
 
 // unique ignores the version, so that to add an Upcaster changes no keys by

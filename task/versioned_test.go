@@ -91,10 +91,33 @@ func TestVersionOne(t *testing.T) {
 	if r := task.New(versionedOnce{"x"}); string(r.Payload) != `{"Name":"x"}` {
 		t.Errorf("got %s, want no mark before there is a version 2", r.Payload)
 	}
-	for _, s := range []rawOnce{"", "v", "v2", "v2 and more", "v0 x", "v12345678901234567890 x", "vx y", "v1x y"} {
+	for _, s := range []rawOnce{"", "v", "v2", "v2 and more", "v0 x", "v12345678901234567890 x", "vx y", "v1x y", "\x00pv2 x", "\x00pv"} {
 		r := task.New(s)
 		if got, err := open[rawOnce](r.Payload); err != nil || got != s {
 			t.Errorf("%q became %q, then %q, %v", s, r.Payload, got, err)
+		}
+	}
+}
+
+// rawTwice is a kind whose first payloads were made by Raw alone.
+type rawTwice string
+
+func (rawTwice) Kind() string { return "raw" }
+func (rawTwice) Codec() task.Codec {
+	return task.Versioned{Codec: task.Raw{}, Upcasters: []task.Upcaster{
+		task.Upcast(func(old string) (rawTwice, error) { return rawTwice(old + ", upcast"), nil }),
+	}}
+}
+
+// TestVersionsOfText: no text is taken for one that has a version.
+func TestVersionsOfText(t *testing.T) {
+	for _, text := range []string{"hello", "v2 of the plan", "v3 of the plan"} {
+		if got, err := open[rawTwice]([]byte(text)); err != nil || string(got) != text+", upcast" {
+			t.Errorf("%q became %q, %v", text, got, err)
+		}
+		r := task.New(rawTwice(text))
+		if got, err := open[rawTwice](r.Payload); err != nil || string(got) != text {
+			t.Errorf("%q became %q, then %q, %v", text, r.Payload, got, err)
 		}
 	}
 }
@@ -159,10 +182,18 @@ func (sealedInside) Codec() task.Codec {
 	return task.Versioned{Codec: task.Gzip{Codec: task.Encrypted{Keys: paymentKeys}}}
 }
 
+type sealedByPointer struct{}
+
+func (sealedByPointer) Kind() string { return "sealed-by-pointer" }
+func (sealedByPointer) Codec() task.Codec {
+	return &task.Versioned{Codec: &task.Gzip{Codec: &task.Encrypted{Keys: paymentKeys}}}
+}
+
 // TestVersionedAroundEncrypted: it would work until there is a version 2.
 func TestVersionedAroundEncrypted(t *testing.T) {
 	paymentKeys = keyring(t, newKey("2026"))
 	expectPanic(t, "Versioned around Encrypted", func() { task.Register(task.NewMux(), nothing[sealedInside]) })
+	expectPanic(t, "Versioned around Encrypted", func() { task.Register(task.NewMux(), nothing[sealedByPointer]) })
 	if r := task.New(sealedInside{}); r.Err == nil {
 		t.Error("a payload was made that no later version can read")
 	}

@@ -42,8 +42,8 @@ func asynqVariants(w *Workload) []Variant {
 	return all
 }
 
-func openAsynq(_ context.Context, _ *Place, v Variant) (System, error) {
-	server, err := startRedis()
+func openAsynq(_ context.Context, p *Place, v Variant) (System, error) {
+	server, err := startRedis(p)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func openAsynq(_ context.Context, _ *Place, v Variant) (System, error) {
 }
 
 func (s *asynqSystem) at() asynq.RedisClientOpt {
-	return asynq.RedisClientOpt{Network: "unix", Addr: s.server.server.Addr(), PoolSize: redisPool}
+	return asynq.RedisClientOpt{Network: "unix", Addr: s.server.addr, PoolSize: redisPool}
 }
 
 // ServerCPU, Bytes and Logged implement [onServer].

@@ -80,6 +80,36 @@ func TestPeersOnSQLite(t *testing.T) {
 	}
 }
 
+// TestMain is the program itself where a cell starts its second process.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == "work" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	results := measure(t, "-limit", startLimit.String(), "-run", "^two-processes/sqlite/(pawl|goqite)/.*slots=10,100 B")
+	for _, system := range []string{"pawl", "goqite"} {
+		if found := filled(t, results, system); found["two-processes"] == nil || found["two-processes"].Value == 0 || found["two-processes-second"] == nil {
+			t.Errorf("%s: %v", system, found)
+		}
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	found := filled(t, measure(t, "-run", "^heartbeat/memory/"), "pawl")
+	if r := found["heartbeat-cpu"]; r == nil || r.Value <= 0 {
+		t.Errorf("no cost: %v", found)
+	}
+	if r := found["heartbeat-lost"]; r == nil || r.Value != 0 {
+		t.Errorf("leases lost: %v", found)
+	}
+}
+
 func TestPostgres(t *testing.T) {
 	t.Parallel()
 	dsn := testserver.Postgres(t).DSN("")

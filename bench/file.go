@@ -12,7 +12,7 @@ import (
 )
 
 // lessUnits are those of figures that are the better the less they are.
-var lessUnits = []string{"ms", "µs", "B", "allocs", "times"}
+var lessUnits = []string{"ms", "µs", "B", "allocs", "times", "CPU s/min", "leases"}
 
 // writeJSON writes the results as an array, and beside it what they were
 // measured on, a line each: the array has nothing but figures.

@@ -78,6 +78,7 @@ func TestJSONIsReadAsWritten(t *testing.T) {
 // The unit must say which direction is better: files have nothing else for it.
 func TestUnitSaysWhatIsBetter(t *testing.T) {
 	metrics := append((cost{}).per(1, cost{log: 1, figure: "wal-per-job"}, ""), quantiles("latency", newTimes(3))...)
+	metrics = append(metrics, Metric{"heartbeat-cpu", 1, "CPU s/min", true}, Metric{"heartbeat-lost", 1, "leases", true})
 	metrics = append(metrics, rate("drain", 1, 1), Metric{jobsPerClaim, 1, "jobs", false})
 	for _, m := range metrics {
 		if slices.Contains(lessUnits, m.Unit) != m.Less {

@@ -57,7 +57,10 @@ func openGoqite(ctx context.Context, p *Place, v Variant) (System, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.ExecContext(ctx, goqiteSchema); err != nil {
+	if !p.Joined {
+		_, err = db.ExecContext(ctx, goqiteSchema)
+	}
+	if err != nil {
 		_ = db.Close() // the schema is the news
 		return nil, err
 	}

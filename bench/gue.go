@@ -62,7 +62,10 @@ func openGue(ctx context.Context, p *Place, v Variant) (System, error) {
 		return nil, err
 	}
 	s := &gueSystem{v: v, pool: pool}
-	if err := p.DB.Exec(ctx, gueSchema); err != nil {
+	if !p.Joined {
+		err = p.DB.Exec(ctx, gueSchema)
+	}
+	if err != nil {
 		pool.Close()
 		return nil, err
 	}

@@ -41,7 +41,7 @@ const (
 	fullLimit, quickLimit       = 60 * time.Second, 2 * time.Second
 	fullReps, quickReps         = 3, 1
 	defaultJobs, defaultPayload = 100_000, 100
-	defaultFinished             = 1_000_000
+	defaultFinished, bigJobs    = 1_000_000, 1_000_000
 )
 
 type options struct {
@@ -65,12 +65,16 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.DurationVar(&o.Limit, "limit", 0, "time limit of a cell; 0 means 60s, or 2s with -quick")
 	flags.IntVar(&o.Reps, "reps", 0, "repetitions; 0 means 3, or 1 with -quick")
 	flags.IntVar(&o.Jobs, "jobs", defaultJobs, "jobs of a backlog")
+	big := flags.Bool("big", false, "a backlog of 1,000,000 jobs, as -jobs 1000000")
 	flags.IntVar(&o.Finished, "finished", defaultFinished, "finished jobs to be beside; other fixtures are a fixed part of it")
 	flags.IntVar(&o.Payload, "payload", defaultPayload, "bytes of a payload")
 	o.profiles.flags(flags)
 	pattern := flags.String("run", "", "run only the cells whose name matches the `regexp`, see -list")
 	if err := flags.Parse(args); err != nil {
 		return nil, err
+	}
+	if *big {
+		o.Jobs = bigJobs
 	}
 	o.fits = o.Quick && *pattern == "" && o.Limit == 0 && o.Reps == 0
 	o.fill()
@@ -101,6 +105,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return runCells(ctx, args, stdout, stderr)
 	}
 	switch command, files := args[0], args[1:]; {
+	case command == "work" && len(files) == 0: // what a cell of two processes starts
+		return joinWork(context.Background(), os.Stdin, stdout)
 	case command == "compare" && len(files) == 2:
 		return compareFiles(stdout, files[0], files[1])
 	case command == "results" && len(files) == 2:

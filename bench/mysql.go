@@ -55,7 +55,8 @@ func (s *MySQLServer) Describe(ctx context.Context) (map[string]string, error) {
 // Create makes an empty database, with a table for the rows of a business.
 func (s *MySQLServer) Create(ctx context.Context) (*MySQLDatabase, error) {
 	s.made++
-	d := &MySQLDatabase{s, fmt.Sprintf("bench_%d", s.made)}
+	name := fmt.Sprintf("bench_%d", s.made)
+	d := &MySQLDatabase{s, name, s.server.DSN(name)}
 	if _, err := s.admin.ExecContext(ctx, "CREATE DATABASE "+d.name); err != nil {
 		return nil, err
 	}
@@ -65,8 +66,9 @@ func (s *MySQLServer) Create(ctx context.Context) (*MySQLDatabase, error) {
 
 // A MySQLDatabase belongs to one system.
 type MySQLDatabase struct {
-	server *MySQLServer
+	server *MySQLServer // nil if another process has started it
 	name   string
+	dsn    string
 }
 
 // Drop removes the database.
@@ -77,7 +79,10 @@ func (d *MySQLDatabase) Drop(ctx context.Context) error {
 
 // Open makes a pool for a system.
 func (d *MySQLDatabase) Open() (*sql.DB, error) {
-	config := d.server.server.Config(d.name)
+	config, err := driver.ParseDSN(d.dsn)
+	if err != nil {
+		return nil, err
+	}
 	config.InterpolateParams = true
 	connector, err := driver.NewConnector(config)
 	if err != nil {

@@ -18,6 +18,10 @@ type Place struct {
 	DB  *Database // an empty database, on PostgreSQL only
 	// MySQL is an empty database, there only.
 	MySQL *MySQLDatabase
+	// Redis is where the server of the system is, once it has one.
+	Redis string
+	// Joined places have been made by another process, with all that is in them.
+	Joined bool
 }
 
 // Remove removes what is in the place, which nobody may use any more.

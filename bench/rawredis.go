@@ -62,8 +62,8 @@ var rawRedisKeys = []string{"seq", "bodies", "ready", "leases", "done"}
 
 func rawRedis() *Contender {
 	return &Contender{Name: "raw", Storage: "redis", Variants: rawVariants,
-		Open: func(_ context.Context, _ *Place, v Variant) (System, error) {
-			server, err := startRedis()
+		Open: func(_ context.Context, p *Place, v Variant) (System, error) {
+			server, err := startRedis(p)
 			if err != nil {
 				return nil, err
 			}

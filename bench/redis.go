@@ -21,24 +21,38 @@ const redisPool = 256
 // A redisServer is the private Redis of one system, which writes an AOF and syncs it
 // every second, and does not rewrite it, so that its size is what was written. No cell finds what another has left.
 type redisServer struct {
-	server *testserver.RedisServer
+	server *testserver.RedisServer // nil if another process has started it
+	addr   string
 	admin  *client.Client
 }
 
-func startRedis() (*redisServer, error) {
+// startRedis starts the server of a place, or finds it if the place is joined.
+func startRedis(p *Place) (*redisServer, error) {
+	if p.Joined {
+		s := &redisServer{addr: p.Redis}
+		s.admin = s.connect()
+		return s, nil
+	}
 	server, err := testserver.StartRedis(&testserver.RedisOptions{Settings: map[string]string{"auto-aof-rewrite-percentage": "0"}})
 	if err != nil {
 		return nil, err
 	}
-	return &redisServer{server, server.Client(nil)}, nil
+	p.Redis = server.Addr()
+	return &redisServer{server, p.Redis, server.Client(nil)}, nil
 }
 
 // connect makes a client of its own.
 func (s *redisServer) connect() *client.Client {
-	return s.server.Client(&client.Options{PoolSize: redisPool})
+	return client.NewClient(&client.Options{Network: "unix", Addr: s.addr, PoolSize: redisPool})
 }
 
-func (s *redisServer) stop() error { return errors.Join(s.admin.Close(), s.server.Stop()) }
+func (s *redisServer) stop() error {
+	err := s.admin.Close()
+	if s.server != nil {
+		err = errors.Join(err, s.server.Stop())
+	}
+	return err
+}
 
 // ServerCPU implements [onServer].
 func (s *redisServer) ServerCPU(ctx context.Context) (time.Duration, error) {
@@ -81,7 +95,7 @@ func (s *redisServer) number(ctx context.Context, section, name string) (float64
 
 // describeRedis says what the private servers are, of which each is like the others.
 func describeRedis(ctx context.Context) (string, error) {
-	s, err := startRedis()
+	s, err := startRedis(new(Place))
 	if err != nil {
 		return "", err
 	}
@@ -110,13 +124,13 @@ type pawlOnRedis struct {
 
 func pawlRedis() *Contender {
 	return &Contender{Name: "pawl", Storage: "redis", Variants: pawlVariants,
-		Open: func(ctx context.Context, _ *Place, v Variant) (System, error) { return openPawlRedis(ctx, v) }}
+		Open: func(ctx context.Context, p *Place, v Variant) (System, error) { return openPawlRedis(ctx, p, v) }}
 }
 
 func engineRedis() *Contender {
 	return &Contender{Name: "engine", Storage: "redis", Variants: engineVariants,
-		Open: func(ctx context.Context, _ *Place, v Variant) (System, error) {
-			s, err := openPawlRedis(ctx, v)
+		Open: func(ctx context.Context, p *Place, v Variant) (System, error) {
+			s, err := openPawlRedis(ctx, p, v)
 			if err != nil {
 				return nil, err
 			}
@@ -131,8 +145,8 @@ type engineOnRedis struct {
 
 // openPawlRedis opens one Store, or two on clients of their own if the variant is
 // apart.
-func openPawlRedis(ctx context.Context, v Variant) (*pawlOnRedis, error) {
-	server, err := startRedis()
+func openPawlRedis(ctx context.Context, p *Place, v Variant) (*pawlOnRedis, error) {
+	server, err := startRedis(p)
 	if err != nil {
 		return nil, err
 	}

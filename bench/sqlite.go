@@ -49,7 +49,7 @@ func inSQLTx(ctx context.Context, db *sql.DB, hold func(), enqueue func(*sql.Tx)
 }
 
 // businessTable is the table of the program's own, on SQLite.
-const businessTable = "CREATE TABLE business (id INTEGER PRIMARY KEY, note TEXT NOT NULL)"
+const businessTable = "CREATE TABLE IF NOT EXISTS business (id INTEGER PRIMARY KEY, note TEXT NOT NULL)"
 
 // writeBusiness writes a row of the program's own.
 func writeBusiness(ctx context.Context, tx *sql.Tx) error {

@@ -63,7 +63,10 @@ func textbook() *Contender {
 			if err != nil {
 				return nil, err
 			}
-			if _, err := db.ExecContext(ctx, textbookSchema); err != nil {
+			if !p.Joined {
+				_, err = db.ExecContext(ctx, textbookSchema)
+			}
+			if err != nil {
 				return nil, errors.Join(err, db.Close())
 			}
 			return &textbookSystem{p.MySQL, v, db}, nil
@@ -72,7 +75,7 @@ func textbook() *Contender {
 
 // textbookVariants are of the workloads that need nothing but jobs that are due.
 func textbookVariants(w *Workload) []Variant {
-	for _, prefix := range []string{"enqueue-1", "enqueue-64", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency"} {
+	for _, prefix := range []string{"enqueue-1", "enqueue-64", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency", "two-processes"} {
 		if strings.HasPrefix(w.Name, prefix) && w.Prepare == nil {
 			return []Variant{{Retention: history}}
 		}

@@ -147,14 +147,19 @@ func newTally(want int64) *tally {
 }
 
 func (t *tally) handle(context.Context, int64) error {
-	n := t.n.Add(1)
-	if n == 1 {
+	t.add(1)
+	return nil
+}
+
+// add counts k calls.
+func (t *tally) add(k int64) {
+	n := t.n.Add(k)
+	if n > 0 && n-k == 0 {
 		close(t.first)
 	}
-	if n == t.want {
+	if n >= t.want && n-k < t.want {
 		close(t.all)
 	}
-	return nil
 }
 
 // settlePoll is short beside any drain, and long beside the look itself.

@@ -66,6 +66,6 @@ func quotient(a, b float64) float64 {
 // workloads lists all, in the order in which they run.
 func workloads() []*Workload {
 	all := []*Workload{enqueueWorkload(1), enqueueWorkload(16), enqueueWorkload(64), enqueueWorkload(100)}
-	return append(all, bulk(), enqueueTx(), enqueueUnique(), drain(), retries(), steady(), latency(), latencyPolling(), latencyHeld(), dueAtOnce(),
+	return append(all, bulk(), enqueueTx(), enqueueUnique(), drain(), retries(), steady(), latency(), latencyPolling(), latencyHeld(), dueAtOnce(), twoProcesses(), heartbeat(),
 		cancelLatency(), drainFinished(), claimBeside(), foreignKinds(), enqueuePurge(), heldSnapshot())
 }

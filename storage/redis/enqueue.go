@@ -140,12 +140,12 @@ type enqueue struct {
 // run stores the requests, after their queues were entered in the register, from
 // where sweeps know of them.
 func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
-	keys, script := e.s.keys(e.sections), e.s.scripts.enqueue
-	if !slices.ContainsFunc(e.reqs, func(q *pawl.Request) bool { return !isPlain(q) }) {
-		script = e.s.scripts.plain
+	keys, script, args, read := e.s.keys(e.sections), e.s.scripts.enqueue, e.args, e.read
+	if e.isPlain() {
+		script, args, read = e.s.scripts.plain, e.plainArgs, e.readPlain
 	}
 	for {
-		reply, err := e.s.run(ctx, script, keys, e.args()...)
+		reply, err := e.s.run(ctx, script, keys, args()...)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
 		switch str(l[0]) {
 		case "ok":
 			e.s.touch(ctx, sectionTags(e.sections))
-			return e.read(l[1], receipts)
+			return read(l[1], receipts)
 		case "full":
 			return e.full(l)
 		}
@@ -264,11 +264,6 @@ func bodyRest(q *pawl.Request) []byte {
 	return append(m, q.Payload...)
 }
 
-// isPlain reports whether a request has none of what few have.
-func isPlain(q *pawl.Request) bool {
-	return q.UniqueKey == "" && q.UniqueMode == 0 && q.UniqueWindow == 0 && q.StartBefore.IsZero() && q.MaxDepth <= 0
-}
-
 // appendRequest writes the fields of a request, in the order of lua/store.lua,
 // and the number of the argument with the rest.
 func appendRequest(m *message, q *pawl.Request, rest int) {
@@ -279,13 +274,7 @@ func appendRequest(m *message, q *pawl.Request, rest int) {
 		m.array(16)
 	}
 	m.bytes(q.ID[:])
-	m.int(int64(q.Priority))
-	m.int(microseconds(max(q.Delay, 0)))
-	m.int(micros(q.RunAt))
-	m.int(microseconds(q.Retention))
-	m.int(int64(q.MaxAttempts))
-	m.int(int64(q.MaxRescues))
-	m.int(microseconds(q.Lease))
+	appendTerms(m, q)
 	m.int(int64(rest))
 	if plain {
 		return
@@ -301,4 +290,15 @@ func appendRequest(m *message, q *pawl.Request, rest int) {
 	m.int(int64(q.OnDuplicate))
 	m.int(int64(max(q.MaxDepth, 0)))
 	m.flag(q.WhenFull == pawl.DropOldest)
+}
+
+// appendTerms writes the fields that all requests have.
+func appendTerms(m *message, q *pawl.Request) {
+	m.int(int64(q.Priority))
+	m.int(microseconds(max(q.Delay, 0)))
+	m.int(micros(q.RunAt))
+	m.int(microseconds(q.Retention))
+	m.int(int64(q.MaxAttempts))
+	m.int(int64(q.MaxRescues))
+	m.int(microseconds(q.Lease))
 }

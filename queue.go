@@ -65,6 +65,9 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/pawlq/pawl/internal/hold"
+	"github.com/pawlq/pawl/internal/names"
+	"github.com/pawlq/pawl/internal/room"
 	"github.com/pawlq/pawl/internal/text"
 	"github.com/pawlq/pawl/internal/wake"
 )
@@ -145,6 +148,29 @@ type Options struct {
 	Middleware []EnqueueMiddleware
 }
 
+// ExtendLimits bound how often and how long a claim is extended by hand, so
+// that a worker that goes on touching a job it does nothing for loses it. The
+// zero value of each field is no bound. They hold for the claim, with whichever
+// Job of its ID and fence it is extended. Each Queue counts its own calls, those
+// that failed too, for 10,000 claims at a time: beyond that it forgets up to a
+// quarter of them, those whose leases end first. Pools do not mind them: Timeout
+// bounds what their heartbeats keep.
+//
+// An Extend beyond them is an [InvalidError]. Its Field is "ExtendLimits.Every" if
+// the call may be made again later, and "ExtendLimits.Count" or
+// "ExtendLimits.Total" if there is no more for this claim.
+type ExtendLimits struct {
+	Count int // Extends of one claim
+
+	// Total is how long after the claim a lease may reach: the last Extend gets
+	// what is left. The clock is that of this process, also where another made
+	// the claim. A Job made of a Ref alone does not say when it was claimed: if it
+	// was not extended with another one, the time begins with its first Extend.
+	Total time.Duration
+
+	Every time.Duration // between two
+}
+
 // EnqueueFunc stores requests.
 type EnqueueFunc func(ctx context.Context, reqs []*Request) ([]Receipt, error)
 
@@ -163,9 +189,9 @@ type Queue struct {
 	log     *slog.Logger
 	enqueue EnqueueFunc
 	ends    wake.Set[ID] // those who Wait for jobs
-	rooms   rooms
-	names   queueNames
-	holds   holds
+	rooms   room.Lines
+	names   names.Set
+	holds   hold.Set[claimKey]
 	hub     hub
 	began   time.Time
 	swept   atomic.Int64 // when a claimer last began a sweep, in ns since began
@@ -301,7 +327,7 @@ func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 		if err := q.validate(reqs); err != nil {
 			return nil, err
 		}
-		done, err := q.names.admit(reqs, q.opts.MaxQueues)
+		done, err := q.admit(reqs)
 		if err != nil {
 			return nil, err
 		}
@@ -318,6 +344,170 @@ func (q *Queue) middleware(store EnqueueFunc) EnqueueFunc {
 }
 
 var errPanic = errors.New("pawl: panic in the storage")
+
+// admit refuses requests for queues beyond Options.MaxQueues. done is to be told what
+// became of the others.
+func (q *Queue) admit(reqs []*Request) (done func(err error), err error) {
+	if q.opts.MaxQueues <= 0 {
+		return func(error) {}, nil
+	}
+	queues := make([]string, len(reqs))
+	for i, r := range reqs {
+		queues[i] = r.Queue
+	}
+	tried, excess := q.names.Try(queues, q.opts.MaxQueues)
+	if tried == nil {
+		return nil, &InvalidError{"Queue", fmt.Sprintf(
+			"one of the %d that Options.MaxQueues lets this Queue enqueue to, and %q is one more", q.opts.MaxQueues, excess)}
+	}
+	return func(err error) { tried(err == nil) }, nil
+}
+
+// enqueueBlocking stores requests, of which those with Block wait for room.
+// What this process claims, cancels, deletes or sweeps makes room at once; what
+// others do is found by polling, with growing pauses.
+func (q *Queue) enqueueBlocking(ctx context.Context, reqs []*Request) ([]Receipt, error) {
+	plain := unblocked(reqs)
+	slack := q.awaited(reqs)
+	behind := slack != nil
+	if behind {
+		plain = modest(plain, slack)
+	}
+	receipts, err := q.storage.Enqueue(ctx, plain)
+	if !errors.Is(err, ErrFull) {
+		return receipts, err
+	}
+	if plain = unblocked(reqs); !behind {
+		slack = slackOf(reqs)
+	}
+	if !waitsFor(slack, err) {
+		return receipts, err
+	}
+	w, first, joined := q.rooms.Join(slack, q.opts.MaxWaiters)
+	if !joined {
+		return nil, fmt.Errorf("%w: %w", ErrTooManyWaiters, fullError(plain, err))
+	}
+	defer func() {
+		q.rooms.Leave(w, func(queue string) bool {
+			return slices.ContainsFunc(receipts, func(r Receipt) bool { return r.Queue == queue && r.Status == Stored })
+		})
+	}()
+	poll := wake.NewPoll(q.opts.Poll)
+	for {
+		if first { // else those who wait are tried before
+			receipts, err = q.storage.Enqueue(ctx, plain)
+			if !waitsFor(slack, err) {
+				return receipts, err
+			}
+			q.rooms.PassOn(w, fullQueue(err))
+		}
+		if ctxErr := q.rooms.Wait(ctx, w, poll); ctxErr != nil {
+			return nil, fmt.Errorf("%w: %w", ctxErr, fullError(plain, err))
+		}
+		first = true
+	}
+}
+
+// awaited returns the slack of requests if others wait for room in one of its queues.
+func (q *Queue) awaited(reqs []*Request) map[string]int {
+	if q.rooms.Empty() {
+		return nil
+	}
+	if slack := slackOf(reqs); q.rooms.Awaited(slack) {
+		return slack
+	}
+	return nil
+}
+
+// modest returns the requests as they may be stored although others wait for
+// room: if they take none, because the ID or the key is there already, or if
+// nothing waits in the queue.
+func modest(plain []*Request, slack map[string]int) []*Request {
+	plain = slices.Clone(plain)
+	for i, r := range plain {
+		if _, waits := slack[r.Queue]; waits && r.WhenFull == Reject && r.MaxDepth != Unlimited {
+			plain[i] = new(*r)
+			plain[i].MaxDepth = 1
+		}
+	}
+	return plain
+}
+
+// fullError returns err with the limit that the request has.
+func fullError(plain []*Request, err error) error {
+	var full *FullError
+	if !errors.As(err, &full) {
+		return err
+	}
+	for _, r := range plain {
+		if r.Queue == full.Queue && r.WhenFull == Reject && r.MaxDepth != Unlimited {
+			return &FullError{r.Queue, r.MaxDepth}
+		}
+	}
+	return err
+}
+
+// enqueueRejecting stores requests in a transaction, which must not be held open
+// to wait for room.
+func enqueueRejecting(store EnqueueFunc) EnqueueFunc {
+	return func(ctx context.Context, reqs []*Request) ([]Receipt, error) {
+		return store(ctx, unblocked(reqs))
+	}
+}
+
+// unblocked returns the requests as storages know them, without Block.
+func unblocked(reqs []*Request) []*Request {
+	plain := reqs
+	for i, r := range reqs {
+		if r.WhenFull != Block {
+			continue
+		}
+		if &plain[0] == &reqs[0] {
+			plain = slices.Clone(reqs)
+		}
+		plain[i] = new(*r)
+		plain[i].WhenFull = Reject
+	}
+	return plain
+}
+
+// slackOf returns the queues for whose room the requests wait, and how many
+// waiting jobs each may hold for all of its requests to fit. It is empty if one of
+// the queues, of those that do not wait too, could not even be empty enough.
+func slackOf(reqs []*Request) map[string]int {
+	slack, rejects, jobs := map[string]int{}, map[string]bool{}, map[string]int{}
+	for _, r := range reqs {
+		jobs[r.Queue]++
+		if r.MaxDepth == Unlimited || r.WhenFull == DropOldest {
+			continue
+		}
+		s := r.MaxDepth - jobs[r.Queue]
+		if s < 0 {
+			return nil
+		}
+		if old, ok := slack[r.Queue]; !ok || s < old {
+			slack[r.Queue] = s
+		}
+		rejects[r.Queue] = rejects[r.Queue] || r.WhenFull == Reject
+	}
+	maps.DeleteFunc(slack, func(queue string, _ int) bool { return rejects[queue] })
+	return slack
+}
+
+// waitsFor reports whether err says that one of the queues is full.
+func waitsFor(slack map[string]int, err error) bool {
+	_, ok := slack[fullQueue(err)]
+	return ok
+}
+
+// fullQueue is the queue that err says is full, if it is such an error.
+func fullQueue(err error) string {
+	var full *FullError
+	if !errors.As(err, &full) {
+		return ""
+	}
+	return full.Queue
+}
 
 func (q *Queue) fill(reqs []*Request) []*Request {
 	copies := make([]Request, len(reqs))
@@ -590,6 +780,18 @@ func (q *Queue) claimed(jobs []*Job) {
 	q.announceRoom(jobs)
 }
 
+// announceRoom tells one of those who wait for room of each job claimed.
+func (q *Queue) announceRoom(claimed []*Job) {
+	if q.rooms.Empty() {
+		return
+	}
+	queues := make([]string, len(claimed))
+	for i, j := range claimed {
+		queues[i] = j.Queue
+	}
+	q.rooms.Tell(queues...)
+}
+
 func (q *Queue) handBack(ctx context.Context, spec ClaimSpec) {
 	ctx, cancel := outliving(ctx)
 	defer cancel()
@@ -792,10 +994,39 @@ func (q *Queue) Extend(ctx context.Context, j *Job, o *ExtendOptions) error {
 		return err
 	}
 	if len(lost) > 0 {
-		q.holds.forget(j.Ref)
+		q.holds.Forget(claimKey{j.ID, j.Fence})
 		return ErrLost
 	}
 	return nil
+}
+
+// claimKey names a claim.
+type claimKey struct {
+	id    ID
+	fence int64
+}
+
+// mayExtend returns the lease that the limits leave of the one asked for, and
+// counts one more Extend.
+func (q *Queue) mayExtend(j *Job, lease time.Duration) (time.Duration, error) {
+	l := q.opts.ExtendLimits
+	if l == (ExtendLimits{}) {
+		return lease, nil
+	}
+	claimed := j.claimed
+	if claimed.IsZero() { // this Queue did not claim it, or j was read since
+		claimed = j.ClaimedAt
+	}
+	left, beyond := q.holds.Extend(claimKey{j.ID, j.Fence}, claimed, hold.Limits(l), MinLease, lease)
+	switch beyond {
+	case hold.Count:
+		return 0, &InvalidError{"ExtendLimits.Count", fmt.Sprintf("kept: at most %d Extends of one claim", l.Count)}
+	case hold.Total:
+		return 0, &InvalidError{"ExtendLimits.Total", fmt.Sprintf("kept: leases of at most %v after the claim", l.Total)}
+	case hold.Every:
+		return 0, &InvalidError{"ExtendLimits.Every", fmt.Sprintf("kept: %v after the Extend before", l.Every)}
+	}
+	return left, nil
 }
 
 // ExtendBatch extends claims in one call and returns those that were lost; it is for
@@ -834,7 +1065,7 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 		MaxCanceled:     q.opts.MaxCanceled,
 	})
 	if swept.Expired > 0 {
-		q.announceRooms()
+		q.rooms.TellAll()
 	}
 	return swept, err
 }
@@ -1145,7 +1376,7 @@ func (q *Queue) announceChanged(v ChangeVerb, changed []Changed) {
 	if v != Cancel && v != Delete {
 		return
 	}
-	q.announceRooms()
+	q.rooms.TellAll()
 	for _, r := range changed {
 		q.ends.WakeEach(r.ID)
 	}
@@ -1180,7 +1411,7 @@ func (q *Queue) Wait(ctx context.Context, queue string, ids ...ID) ([]*Job, erro
 	}
 	w := q.ends.Join(ids)
 	defer q.ends.Leave(w)
-	poll := newPoll(q.opts.Poll)
+	poll := wake.NewPoll(q.opts.Poll)
 	for {
 		jobs, done, err := q.waited(ctx, queue, ids)
 		if err != nil || done {
@@ -1190,7 +1421,7 @@ func (q *Queue) Wait(ctx context.Context, queue string, ids ...ID) ([]*Job, erro
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-w.C:
-		case <-time.After(poll.next()):
+		case <-time.After(poll.Next()):
 		}
 	}
 }
@@ -1216,25 +1447,6 @@ func (q *Queue) waited(ctx context.Context, queue string, ids []ID) (jobs []*Job
 		jobs = append(jobs, found...)
 	}
 	return jobs, done, nil
-}
-
-// A poll grows from a hundredth of its limit, so that what ends soon is seen
-// soon.
-type poll struct{ d, limit time.Duration }
-
-func newPoll(limit time.Duration) *poll {
-	p := &poll{limit: limit}
-	p.again()
-	return p
-}
-
-// again lets p begin anew.
-func (p *poll) again() { p.d = max(p.limit/100, time.Millisecond) }
-
-func (p *poll) next() time.Duration {
-	d := p.d
-	p.d = min(2*p.d, p.limit)
-	return d
 }
 
 // A hub holds the claimers that wait in this process and, while there are any,

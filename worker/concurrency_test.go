@@ -166,7 +166,8 @@ func TestConcurrencyOfAnIdlePool(t *testing.T) {
 	})
 }
 
-// A handler that was given up counts until it returns, unless it was replaced.
+// A handler that was given up counts until it returns, unless it was replaced, or
+// was one too many before.
 func TestConcurrencyBesideStuckHandlers(t *testing.T) {
 	for name, c := range map[string]struct {
 		maxStuck          int
@@ -205,6 +206,52 @@ func TestConcurrencyBesideStuckHandlers(t *testing.T) {
 				synctest.Wait()
 				if s := f.p.Stats(); s.Stuck != 0 || s.Slots != c.freed || s.Running != c.freed {
 					t.Errorf("stats %+v, want %d slots", s, c.freed)
+				}
+				f.stop()
+			})
+		})
+	}
+}
+
+// Handlers beyond a lowered limit that are given up cost no slot.
+func TestLessConcurrencyBeforeHandlersGetStuck(t *testing.T) {
+	for name, c := range map[string]struct{ maxStuck, slots int }{
+		"replaced": {maxStuck: 0, slots: 2},
+		"one":      {maxStuck: 1, slots: 1},
+		"kept":     {maxStuck: worker.NoReplacements, slots: 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				free := make(chan struct{})
+				f := prepare(t, cycling)
+				h := worker.Func(func(_ context.Context, j *pawl.Job) error {
+					if j.Timeout > 0 {
+						<-free // whatever its context says
+					}
+					return nil
+				})
+				for range 5 {
+					f.enqueue(&pawl.Request{Timeout: 10 * time.Second, MaxAttempts: 1})
+				}
+				f.start(h, &worker.Options{Concurrency: 5, MaxStuck: c.maxStuck, StopTimeout: time.Millisecond})
+				rest(time.Second)
+				f.set("default", 2)
+				rest(time.Minute)
+				if s := f.p.Stats(); s.Stuck != 5 || s.Slots != c.slots {
+					t.Errorf("stats %+v, want %d slots", s, c.slots)
+				}
+				id := f.enqueue(&pawl.Request{})
+				rest(time.Minute)
+				want := pawl.Completed
+				if c.slots == 0 {
+					want = pawl.Ready
+				}
+				f.wantState(id, want, "")
+				close(free)
+				rest(time.Minute)
+				f.wantState(id, pawl.Completed, "")
+				if s := f.p.Stats(); s.Stuck != 0 || s.Slots != 2 {
+					t.Errorf("stats %+v, want 2 slots", s)
 				}
 				f.stop()
 			})

@@ -149,15 +149,17 @@ func (p *Pool) nackStuck(r *run) {
 }
 
 // abandon gives up a running handler: it keeps its goroutine, but nobody waits
-// for it, and another slot may take its place.
+// for it, and another slot may take its place, unless it was in one too many.
 func (p *Pool) abandon(r *run) {
 	r.abandoned = true
 	p.stats.Running--
 	p.stats.Stuck++
 	r.group.running--
-	r.group.slots--
-	r.group.lost++
-	p.replaceLost()
+	if r.spare = r.group.retire(); !r.spare {
+		r.group.slots--
+		r.group.lost++
+		p.replaceLost()
+	}
 	p.slots.Done()
 	if !r.returned {
 		p.logLater(slog.LevelError, "worker: handler ignores the end of its context and is given up",
@@ -172,7 +174,7 @@ func (p *Pool) replaceLost() {
 		if p.closing || p.replaced >= p.maxStuck() {
 			return
 		}
-		if r.abandoned && !r.replaced {
+		if r.abandoned && !r.replaced && !r.spare {
 			r.replaced = true
 			p.replaced++
 			r.group.lost--

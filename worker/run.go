@@ -79,6 +79,7 @@ type run struct {
 	phase      phase
 	abandoned  bool // the handler was given up while it ran
 	replaced   bool // another slot took the place of the abandoned one
+	spare      bool // its slot was one too many when it was abandoned
 	solo       bool // to be settled in a call of its own
 	refused    bool // an outcome of it could not be stored
 	ran        bool // its handler was called

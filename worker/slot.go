@@ -111,7 +111,9 @@ func (s *slot) comeBack(r *run) (end bool) {
 		s.uncounted = true
 		return true
 	}
-	s.g.lost--
+	if !r.spare {
+		s.g.lost--
+	}
 	s.g.slots++
 	p.slots.Add(1)
 	p.announce(s.g)

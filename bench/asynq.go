@@ -23,7 +23,7 @@ type asynqSystem struct {
 }
 
 const (
-	asynqCallers = 16 // of EnqueueMany
+	manyCallers  = 16 // of an EnqueueMany
 	asynqPoll    = 5 * time.Millisecond
 	asynqForward = 20 * time.Millisecond
 	asynqKeep    = 24 * time.Hour // pawl's default
@@ -106,12 +106,17 @@ func (s *asynqSystem) options(j Job) []asynq.Option {
 }
 
 func (s *asynqSystem) EnqueueMany(ctx context.Context, jobs []Job) error {
+	return byCallers(ctx, jobs, s.Enqueue)
+}
+
+// byCallers is EnqueueMany of a system that has no call for several jobs.
+func byCallers(ctx context.Context, jobs []Job, enqueue func(context.Context, Job) error) error {
 	var wg sync.WaitGroup
-	errs := make([]error, asynqCallers)
+	errs := make([]error, manyCallers)
 	for i := range errs {
 		wg.Go(func() {
-			for at := i; at < len(jobs) && errs[i] == nil; at += asynqCallers {
-				errs[i] = s.Enqueue(ctx, jobs[at])
+			for at := i; at < len(jobs) && errs[i] == nil; at += manyCallers {
+				errs[i] = enqueue(ctx, jobs[at])
 			}
 		})
 	}

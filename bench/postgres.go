@@ -2,6 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,6 +80,22 @@ func (d *Database) Pool(ctx context.Context, size int) (*pgxpool.Pool, error) {
 	config.ConnConfig.Database = d.name
 	config.MaxConns = int32(size)
 	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// ConnString is the address of the database, for a pool of a size that a system opens
+// itself.
+func (d *Database) ConnString(size int) (string, error) {
+	if !strings.Contains(d.server.dsn, "://") {
+		return fmt.Sprintf("%s dbname=%s pool_max_conns=%d", d.server.dsn, d.name, size), nil
+	}
+	u, err := url.Parse(d.server.dsn)
+	if err != nil {
+		return "", err
+	}
+	q := u.Query()
+	q.Set("pool_max_conns", strconv.Itoa(size))
+	u.Path, u.RawQuery = "/"+d.name, q.Encode()
+	return u.String(), nil
 }
 
 // Drop removes the database.

@@ -144,11 +144,11 @@ type Contender struct {
 // contenders lists all that take part, pawl first.
 func contenders() []*Contender {
 	return []*Contender{
-		pawlPostgres(), enginePostgres(), rawPostgres(), riverPostgres(), gueQueue(),
+		pawlPostgres(), enginePostgres(), rawPostgres(), riverPostgres(), gueQueue(), neoqPostgres(),
 		pawlSQLite(), engineSQLite(), riverSQLite(), goqiteQueue(), backliteQueue(),
 		pawlRedis(), engineRedis(), rawRedis(), asynqQueue(),
 		pawlMySQL(), engineMySQL(), rawMySQL(), textbook(),
-		pawlMemory(),
+		pawlMemory(), neoqMemory(),
 	}
 }
 

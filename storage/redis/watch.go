@@ -35,9 +35,9 @@ type watchers struct {
 	self string
 	gone chan struct{} // closed by Close
 
-	life   sync.Mutex // held while the listener is started or ended
+	life   sync.Mutex // held while the listener is started or told to end
 	cancel context.CancelFunc
-	done   chan struct{}
+	done   chan struct{} // closed when the last listener that was started has ended
 
 	subscribed atomic.Bool
 
@@ -103,23 +103,35 @@ func (w *watchers) join(one *watcher) error {
 	w.mu.Unlock()
 	if first {
 		ctx, cancel := context.WithCancel(context.Background())
+		before := w.done
 		w.cancel, w.done = cancel, make(chan struct{})
-		go w.listen(ctx, w.done) // leave waits for it
+		go w.listen(ctx, before, w.done) // leave waits for it
 	}
 	return nil
 }
 
+// leave does not keep others from joining while it waits, which takes long if the
+// server is out of reach.
 func (w *watchers) leave(one *watcher) {
+	if done := w.remove(one); done != nil {
+		<-done
+	}
+}
+
+// remove returns, if that was the last watcher, what is closed when nothing listens
+// any more.
+func (w *watchers) remove(one *watcher) (done <-chan struct{}) {
 	w.life.Lock()
 	defer w.life.Unlock()
 	w.mu.Lock()
 	delete(w.all, one)
 	last := len(w.all) == 0
 	w.mu.Unlock()
-	if last {
-		w.cancel()
-		<-w.done
+	if !last {
+		return nil
 	}
+	w.cancel()
+	return w.done
 }
 
 func (w *watchers) send(e pawl.Event) {
@@ -135,9 +147,13 @@ func (w *watchers) send(e pawl.Event) {
 }
 
 // listen receives events until ctx ends. The subscription connects anew by itself
-// when it is asked for the next message after an error.
-func (w *watchers) listen(ctx context.Context, done chan struct{}) {
+// when it is asked for the next message after an error. It begins when the one
+// before has ended.
+func (w *watchers) listen(ctx context.Context, before <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
+	if before != nil {
+		<-before
+	}
 	sub := w.s.client.Subscribe(ctx, w.s.names.channel, w.s.names.channel+":"+w.self)
 	stop := context.AfterFunc(ctx, func() { _ = sub.Close() }) // ends the call that waits
 	defer func() {

@@ -35,6 +35,8 @@ func TestJudge(t *testing.T) {
 		{"one repetition near", figure(100, 100, 100, 1, nil), figure(80, 80, 80, 1, nil), same},
 		{"one repetition far", figure(100, 100, 100, 1, nil), figure(70, 70, 70, 1, nil), worse},
 		{"a time that grew", delay(1, 2, 3), delay(4, 5, 6), worse},
+		{"from nothing", delay(0, 0, 0), delay(3, 3, 3), worse},
+		{"nothing still", delay(0, 0, 0), delay(0, 0, 0), same},
 		{"a time that fell", delay(4, 5, 6), delay(1, 2, 3), better},
 		{"the machine is slower", figure(95, 100, 105, 3, river(4)), figure(45, 50, 55, 3, river(3.9)), asPeers},
 		{"pawl is slower", figure(95, 100, 105, 3, river(4)), figure(45, 50, 55, 3, river(2)), worse},

@@ -84,7 +84,11 @@ func openNeoqPostgres(ctx context.Context, p *Place, v Variant) (System, error) 
 // start starts handlers.
 func (s *neoqSystem) start(ctx context.Context) error {
 	h := handler.New(queueName, func(ctx context.Context) error {
-		<-s.gate
+		select {
+		case <-s.gate:
+		case <-ctx.Done(): // closed, and nobody has worked
+			return ctx.Err()
+		}
 		j, err := jobs.FromContext(ctx)
 		if err != nil {
 			return err

@@ -106,7 +106,7 @@ func environment(ctx context.Context, p *Places, results []*Result) ([]string, e
 // modules are the systems and the drivers.
 func modules(info *debug.BuildInfo) (found []string) {
 	for _, m := range info.Deps {
-		for _, name := range []string{"riverqueue/river", "vgarvardt/gue/v5", "hibiken/asynq", "maragu.dev/goqite", "mikestefanello/backlite",
+		for _, name := range []string{"riverqueue/river", "vgarvardt/gue/v5", "acaloiaro/neoq", "hibiken/asynq", "maragu.dev/goqite", "mikestefanello/backlite",
 			"jackc/pgx/v5", "redis/go-redis/v9", "go-sql-driver/mysql", "modernc.org/sqlite"} {
 			if strings.HasSuffix(m.Path, name) {
 				found = append(found, m.Path+" "+m.Version)

@@ -137,9 +137,9 @@ func (r *runner) attempt(ctx context.Context, c *Cell) (o outcome) {
 	return o
 }
 
-// note keeps the failures of pawl.
+// note keeps the failures of pawl, which has to take part in everything.
 func (r *runner) note(c *Cell, err error) {
-	if err != nil && !errors.Is(err, errCannot) && !errors.Is(err, context.Canceled) && c.C.Name == "pawl" {
+	if err != nil && !errors.Is(err, context.Canceled) && c.C.Name == "pawl" {
 		r.pawl = append(r.pawl, fmt.Errorf("%s: %w", c.Name(), err))
 	}
 }

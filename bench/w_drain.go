@@ -108,7 +108,6 @@ func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (w Worker
 	if err := wait(ctx, t.first, startLimit); err != nil {
 		return w, 0, 0, stopped(w, err)
 	}
-	began := time.Now()
 	err = wait(ctx, t.all, limit)
 	switch {
 	case err == nil:
@@ -116,7 +115,7 @@ func (c *Cell) work(ctx context.Context, n int64, limit time.Duration) (w Worker
 	case errors.Is(err, errLate):
 		err = nil // the rate is over what was done
 	}
-	done, took = min(t.n.Load(), n), time.Since(began)
+	done, took = min(t.n.Load(), n), time.Since(t.began)
 	return w, done, took, stopped(w, err)
 }
 
@@ -139,6 +138,7 @@ func wait(ctx context.Context, c <-chan struct{}, limit time.Duration) error {
 type tally struct {
 	want       int64
 	n          atomic.Int64
+	began      time.Time     // of the first call, once first is closed
 	first, all chan struct{} // closed with the first call, and with the wanted number of them
 }
 
@@ -155,6 +155,7 @@ func (t *tally) handle(context.Context, int64) error {
 func (t *tally) add(k int64) {
 	n := t.n.Add(k)
 	if n > 0 && n-k == 0 {
+		t.began = time.Now() // who waits for it may be late
 		close(t.first)
 	}
 	if n >= t.want && n-k < t.want {

@@ -48,11 +48,10 @@ func (c *Cell) workBeside(ctx context.Context, t *tally, second *secondProcess) 
 	if err := wait(ctx, t.first, startLimit); err != nil {
 		return nil, stopped(w, err)
 	}
-	began := time.Now()
 	if err = wait(ctx, t.all, c.Limit); errors.Is(err, errLate) {
 		err = nil // the rate is over what was done
 	}
-	done, took := t.n.Load(), time.Since(began)
+	done, took := t.n.Load(), time.Since(t.began)
 	share := quotient(float64(second.done.Load()), float64(done))
 	return []Metric{rate("two-processes", done, took.Seconds()), {"two-processes-second", share, "of the jobs", false}}, stopped(w, err)
 }

@@ -74,9 +74,8 @@ func (f *failing) rate(ctx context.Context, limit time.Duration) ([]Metric, erro
 	if err := wait(ctx, f.first, startLimit); err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	err := wait(ctx, f.all, limit)
-	done, took := f.n.Load(), time.Since(began)
+	done, took := f.n.Load(), time.Since(f.began)
 	if errors.Is(err, errLate) {
 		err = wait(ctx, f.all, startLimit)
 	}

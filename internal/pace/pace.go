@@ -25,21 +25,26 @@ const (
 // A Pace is that of a Store.
 type Pace struct {
 	mu     sync.Mutex
-	behind time.Time // since when there has been more than the sweeps delete
+	behind time.Time     // since when there has been more than the sweeps delete
+	ended  time.Time     // when the last step that deleted something did
+	took   time.Duration // that step
 }
 
 // Delete calls step, which deletes up to so many records and returns their number,
-// until it has deleted limit or there are no more. After each step but the last it
-// rests for as long as that took.
+// until it has deleted limit or there are no more. Before each step it rests until as much
+// time has gone by since the last one that deleted something as that took, also one of another Delete.
 func (p *Pace) Delete(ctx context.Context, limit int, step func(limit int) (int, error)) (n int, err error) {
 	for n < limit {
-		most, begun := min(Step, limit-n), time.Now()
-		k, err := step(most)
-		n += k
-		if err != nil || k < most || n == limit {
+		if err := p.rest(ctx); err != nil {
 			return n, err
 		}
-		if err := p.rest(ctx, time.Since(begun)); err != nil {
+		most, begun := min(Step, limit-n), time.Now()
+		k, err := step(most)
+		if k > 0 {
+			p.stepped(begun)
+		}
+		n += k
+		if err != nil || k < most {
 			return n, err
 		}
 	}
@@ -58,14 +63,22 @@ func (p *Pace) Swept(left bool) {
 	}
 }
 
-func (p *Pace) rest(ctx context.Context, d time.Duration) error {
+func (p *Pace) stepped(begun time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = time.Now()
+	p.took = p.ended.Sub(begun)
+}
+
+func (p *Pace) rest(ctx context.Context) error {
 	p.mu.Lock()
 	hurry := !p.behind.IsZero() && time.Since(p.behind) > patience
+	left := min(p.took, maxPause) - time.Since(p.ended)
 	p.mu.Unlock()
-	if hurry {
+	if hurry || left <= 0 {
 		return ctx.Err()
 	}
-	t := time.NewTimer(min(d, maxPause))
+	t := time.NewTimer(left)
 	defer t.Stop()
 	select {
 	case <-t.C:

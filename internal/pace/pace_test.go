@@ -50,6 +50,31 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// TestApart: there are rests between the steps of several deletions, none after one that
+// found nothing, and no longer ones than are left.
+func TestApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var p Pace
+		for _, c := range []struct {
+			left       int
+			wait, took time.Duration
+		}{
+			{99, 0, 10 * time.Millisecond},
+			{99, 0, 20 * time.Millisecond},
+			{0, 0, 20 * time.Millisecond},
+			{99, 0, 10 * time.Millisecond},
+			{99, 7 * time.Millisecond, 13 * time.Millisecond},
+			{99, time.Hour, 10 * time.Millisecond},
+		} {
+			time.Sleep(c.wait)
+			r, begun := &records{left: c.left, takes: 10 * time.Millisecond}, time.Now()
+			if n, err := p.Delete(t.Context(), 1000, r.step); n != c.left || err != nil || time.Since(begun) != c.took {
+				t.Errorf("%+v: deleted %d in %v, error %v", c, n, time.Since(begun), err)
+			}
+		}
+	})
+}
+
 // TestHurry: sweeps that have not come to an end for long make no pauses until one
 // has.
 func TestHurry(t *testing.T) {
@@ -71,7 +96,7 @@ func TestHurry(t *testing.T) {
 			{true, time.Second, 2 * time.Millisecond},
 			{true, time.Hour, 2 * time.Millisecond},
 			{false, time.Hour, 3 * time.Millisecond},
-			{true, 0, 3 * time.Millisecond},
+			{true, 0, 4 * time.Millisecond}, // it rests from the last step before
 		} {
 			p.Swept(c.left)
 			time.Sleep(c.wait)

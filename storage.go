@@ -310,8 +310,8 @@ type SweepSpec struct {
 	// MaxCompleted, MaxBuried and MaxCanceled are how many records of each state
 	// each queue keeps, at most MaxKept; 0 means all. Of those whose retention is
 	// not over, the ones with the oldest FinishedAt beyond that number are deleted,
-	// the oldest first, and however many sweep at once, not one more. Those that a
-	// unique window keeps count, and stay.
+	// the oldest first, and however many sweep at once, and whatever is kicked or deleted
+	// meanwhile, not one more. Those that a unique window keeps count, and stay.
 	//
 	// To find what is beyond a number means to read as many entries of an index, so
 	// an engine may do it for some queues in each Sweep, and less often the greater

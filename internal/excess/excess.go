@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/pace"
 )
 
 // Limits of the work of a Sweep.
@@ -16,20 +17,25 @@ const (
 	perSweep = 100_000
 	// perQueue is what the look at a queue costs besides, in entries: a round trip.
 	perQueue = 500
-	// exact is the number up to which what is beyond it is found anew for each
+	// exact is the number up to which what is beyond it is found anew by each
 	// step of its deletion.
 	exact = 10_000
-	// Hold is how many of the oldest records of a queue a step looks at. Those
+	// Hold is how many of the oldest records of a queue a Sweep looks at. Those
 	// behind as many that only their unique windows keep have to wait for these.
 	Hold = 10_000
 )
 
 // Most returns how many records of a final state the queues may keep, 0 if there is
 // no limit.
-func Most(spec pawl.SweepSpec, state pawl.State) int {
-	most := map[pawl.State]int{
-		pawl.Completed: spec.MaxCompleted, pawl.Buried: spec.MaxBuried, pawl.Canceled: spec.MaxCanceled,
-	}[state]
+func Most(spec pawl.SweepSpec, state pawl.State) (most int) {
+	switch state {
+	case pawl.Completed:
+		most = spec.MaxCompleted
+	case pawl.Buried:
+		most = spec.MaxBuried
+	case pawl.Canceled:
+		most = spec.MaxCanceled
+	}
 	if most < 0 || most > pawl.MaxKept {
 		return 0
 	}
@@ -41,6 +47,10 @@ type Bound struct {
 	State pawl.State
 	Most  int
 }
+
+// Exact reports whether each step of a deletion must itself find the place beyond
+// which b allows a queue to keep records: jobs are kicked and deleted meanwhile.
+func (b Bound) Exact() bool { return b.Most <= exact }
 
 // A Cut is what a queue has too much: all records of the state up to the place Last, and it
 // included, in order of FinishedAt. A number of them would be wrong as soon as
@@ -54,10 +64,36 @@ type Cut[P any] struct {
 // Source is how an engine looks and deletes.
 type Source[P any] struct {
 	// Look counts in the first queue with a name after the given one, which is empty if
-	// there is none, and returns how many entries that has read.
+	// there is none, and returns how many entries that has read. With an error it returns
+	// the name too, if it is known.
 	Look func(after string, bounds []Bound) (queue string, cuts []Cut[P], read int, err error)
-	// Purge deletes up to limit records, the oldest first.
+	// Nth finds the place of the nth record of a cut, from 1, if it has as many.
+	Nth func(c Cut[P], n int) (place P, ok bool, err error)
+	// Purge deletes up to limit records of a cut, the oldest first, but for those that a unique
+	// window keeps. If the cut is Exact, each step heeds what the queue has by then.
 	Purge func(c Cut[P], limit int) (n int, err error)
+}
+
+// Count is a look at a queue by two questions: atLeast counts records of a state up to
+// a limit, newest finds the place that n newer ones follow.
+func Count[P any](queue string, bounds []Bound, atLeast func(state pawl.State, limit int) (int, error),
+	newest func(state pawl.State, n int) (P, error)) (cuts []Cut[P], read int, err error) {
+	for _, bound := range bounds {
+		n, err := atLeast(bound.State, bound.Most+1)
+		if err != nil {
+			return nil, 0, err
+		}
+		if read += n; n <= bound.Most {
+			continue
+		}
+		c := Cut[P]{Queue: queue, Bound: bound}
+		if c.Last, err = newest(bound.State, bound.Most); err != nil {
+			return nil, 0, err
+		}
+		read += bound.Most
+		cuts = append(cuts, c)
+	}
+	return cuts, read, nil
 }
 
 // A Round is how far a Store is on its way around the queues. The zero Round is at
@@ -84,7 +120,10 @@ func (r *Round[P]) Sweep(spec pawl.SweepSpec, limit int, from Source[P]) (purged
 	for begin, again := r.after, false; r.credit > 0 && purged < limit; {
 		queue, cuts, read, err := from.Look(r.after, bounds)
 		if err != nil {
-			r.credit -= most(bounds) // it may take too long: not each Sweep is to fail
+			// It may take too long. Not each Sweep is to fail, and the queues behind have
+			// their turn.
+			r.credit -= most(bounds)
+			r.after = max(r.after, queue)
 			return purged, err
 		}
 		r.credit -= read + perQueue
@@ -122,12 +161,34 @@ func (r *Round[P]) goOn(spec pawl.SweepSpec, limit int, from Source[P]) (purged 
 	return purged, nil
 }
 
+// purge deletes from the beginning of a cut, and from more of it only if unique windows
+// keep some of that.
 func (r *Round[P]) purge(c Cut[P], limit int, from Source[P]) (n int, err error) {
-	n, err = from.Purge(c, limit)
-	if err == nil && n == limit && c.Most > exact {
+	for _, hold := range []int{limit, Hold} {
+		step := c
+		place, ok, err := from.Nth(c, hold)
+		r.credit -= hold
+		if err != nil {
+			return n, err
+		}
+		if ok {
+			step.Last = place
+		}
+		k, err := from.Purge(step, limit-n)
+		if c.Exact() {
+			r.credit -= (k/pace.Step + 1) * c.Most
+		}
+		if n += k; err != nil {
+			return n, err
+		}
+		if n == limit || !ok {
+			break
+		}
+	}
+	if n == limit && !c.Exact() {
 		r.begun = append(r.begun, c)
 	}
-	return n, err
+	return n, nil
 }
 
 // most is how many entries a look can read.

@@ -40,6 +40,13 @@ func (s *store) source() Source[int] {
 			}
 			return queue, []Cut[int]{{queue, bounds[0], ends[len(ends)-1-most]}}, read, nil
 		},
+		Nth: func(c Cut[int], n int) (int, bool, error) {
+			ends := s.queues[c.Queue]
+			if n > len(ends) || ends[n-1] > c.Last {
+				return 0, false, nil
+			}
+			return ends[n-1], true, nil
+		},
 		Purge: func(c Cut[int], limit int) (n int, err error) {
 			if s.fails {
 				return 0, errFails
@@ -202,6 +209,34 @@ func TestLookFails(t *testing.T) {
 	}
 	if looks != failed || looks < 4 || looks > 6 { // each is worth 20 Sweeps
 		t.Errorf("%d looks, %d Sweeps of 100 failed", looks, failed)
+	}
+}
+
+// TestOneLookFails: a queue that can't be counted does not hide those behind it.
+func TestOneLookFails(t *testing.T) {
+	var r Round[int]
+	s := &store{queues: map[string][]int{"a": ends(12), "b": ends(12), "c": ends(30)}}
+	from := s.source()
+	look := from.Look
+	from.Look = func(after string, bounds []Bound) (string, []Cut[int], int, error) {
+		queue, cuts, read, err := look(after, bounds)
+		if queue == "b" {
+			return queue, nil, 0, errFails
+		}
+		return queue, cuts, read, err
+	}
+	for i := range 3 {
+		if _, err := r.Sweep(pawl.SweepSpec{MaxCompleted: 10}, 1000, from); !errors.Is(err, errFails) {
+			t.Errorf("sweep %d: error %v", i, err)
+		}
+	}
+	if looks := s.take(); looks != "a b c a b c a b" {
+		t.Errorf("looked at %q", looks)
+	}
+	for queue, left := range map[string]int{"a": 10, "b": 12, "c": 10} {
+		if n := len(s.queues[queue]); n != left {
+			t.Errorf("%d are left in %s, want %d", n, queue, left)
+		}
 	}
 }
 

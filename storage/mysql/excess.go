@@ -20,18 +20,15 @@ func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, limit int)
 			})
 			return queue, cuts, read, err
 		},
-		Purge: func(c excess.Cut[place], limit int) (int, error) {
-			last := c.Last
-			err := s.reading(ctx, func(b *batch) (err error) {
-				last, err = b.endOfStep(c)
+		Nth: func(c excess.Cut[place], n int) (p place, ok bool, err error) {
+			err = s.reading(ctx, func(b *batch) (err error) {
+				p, err = b.nthExcess(c, n)
 				return err
 			})
-			if err != nil {
-				return 0, err
-			}
-			return s.remove(ctx, limit, func(b *batch, limit int) (int, error) {
-				return b.purgeUpTo(c.Queue, c.State, last, limit)
-			})
+			return p, p != place{}, err
+		},
+		Purge: func(c excess.Cut[place], limit int) (int, error) {
+			return s.remove(ctx, limit, func(b *batch, limit int) (int, error) { return b.purgeExcess(c, limit) })
 		},
 	})
 }
@@ -41,24 +38,32 @@ func (b *batch) lookForExcess(after string, bounds []excess.Bound) (queue string
 	if queue, err = b.nextQueue(after); queue == "" || err != nil {
 		return "", nil, 0, err
 	}
-	for _, bound := range bounds {
-		t := b.inState(b.sql("SELECT COUNT(*) FROM (SELECT 1"), queue, bound.State)
-		n, err := b.number(t.add(" LIMIT ").num(int64(bound.Most) + 1).add(") AS m"))
-		if err != nil {
-			return "", nil, 0, err
-		}
-		if read += int(n); n <= int64(bound.Most) {
-			continue
-		}
-		c := excess.Cut[place]{Queue: queue, Bound: bound}
-		t = b.inState(b.sql("SELECT moment, seq"), queue, bound.State).add(" ORDER BY moment DESC, seq DESC LIMIT 1 OFFSET ")
-		if c.Last, err = b.placeOf(t.num(int64(bound.Most))); err != nil {
-			return "", nil, 0, err
-		}
-		read += bound.Most
-		cuts = append(cuts, c)
-	}
-	return queue, cuts, read, nil
+	cuts, read, err = excess.Count(queue, bounds,
+		func(state pawl.State, limit int) (int, error) {
+			t := b.inState(b.sql("SELECT COUNT(*) FROM (SELECT 1"), queue, state)
+			n, err := b.number(t.add(" LIMIT ").num(int64(limit)).add(") AS m"))
+			return int(n), err
+		},
+		func(state pawl.State, n int) (place, error) { return b.newestFinal(queue, state, n) })
+	return queue, cuts, read, err
+}
+
+// newestFinal is the place that n newer final jobs follow.
+func (b *batch) newestFinal(queue string, state pawl.State, n int) (place, error) {
+	t := b.inState(b.sql("SELECT moment, seq"), queue, state)
+	return b.placeOf(t.add(" ORDER BY moment DESC, seq DESC LIMIT 1 OFFSET ").num(int64(n)))
+}
+
+// nthExcess is the place of the nth final job of a cut; the zero place if it has less.
+func (b *batch) nthExcess(c excess.Cut[place], n int) (place, error) {
+	t := b.inState(b.sql("SELECT moment, seq"), c.Queue, c.State).upTo(c.Last)
+	return b.placeOf(t.add(" ORDER BY moment, seq LIMIT 1 OFFSET ").num(int64(n - 1)))
+}
+
+// upTo adds the condition that a final job is not behind a place.
+func (t *text) upTo(p place) *text {
+	t.add(" AND moment <= ").num(p.moment)
+	return t.add(" AND (moment < ").num(p.moment).add(" OR seq <= ").num(p.seq).add(")")
 }
 
 func (b *batch) inState(t *text, queue string, state pawl.State) *text {
@@ -72,22 +77,25 @@ func (b *batch) placeOf(t *text) (p place, err error) {
 	return p, err
 }
 
-// endOfStep is up to where to look for jobs to delete.
-func (b *batch) endOfStep(c excess.Cut[place]) (place, error) {
-	t := b.inState(b.sql("SELECT moment, seq"), c.Queue, c.State)
-	far, err := b.placeOf(t.add(" ORDER BY moment, seq LIMIT 1 OFFSET ").num(excess.Hold))
-	if far.moment > 0 && (far.moment < c.Last.moment || far.moment == c.Last.moment && far.seq < c.Last.seq) {
-		return far, err
+func (b *batch) purgeExcess(c excess.Cut[place], limit int) (int, error) {
+	last := c.Last
+	if c.Exact() { // what was kicked or deleted meanwhile counts
+		now, err := b.newestFinal(c.Queue, c.State, c.Most)
+		if err != nil {
+			return 0, err
+		}
+		if now.moment < last.moment || now.moment == last.moment && now.seq < last.seq {
+			last = now
+		}
 	}
-	return c.Last, err
+	return b.purgeUpTo(c.Queue, c.State, last, limit)
 }
 
 // purgeUpTo removes final jobs of a queue up to a place, but for those that a unique
 // window keeps.
 func (b *batch) purgeUpTo(queue string, state pawl.State, last place, limit int) (int, error) {
 	t := b.locking("SELECT "+recordColumns, "place").add("queue = ").name(queue).add(" AND state = ").num(int64(state))
-	t.add(" AND urgency = 0 AND moment <= ").num(last.moment).add(" AND (moment < ").num(last.moment).add(" OR seq <= ").num(last.seq)
-	t.add(") AND (umode <> 2 OR ukey = '' OR moment + uwindow <= ").num(b.now)
+	t.add(" AND urgency = 0").upTo(last).add(" AND (umode <> 2 OR ukey = '' OR moment + uwindow <= ").num(b.now)
 	found, err := b.lock(b.forUpdate(t.add(") ORDER BY moment, seq LIMIT ").num(int64(limit))))
 	if err != nil {
 		return 0, err

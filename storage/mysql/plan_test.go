@@ -216,10 +216,10 @@ func planRest(t *testing.T, b *batch, jobs []*pawl.Job) {
 		t.Fatalf("%d states of queue %q have too many jobs, error %v", len(cuts), queue, err)
 	}
 	for _, c := range cuts {
-		if last, err := b.endOfStep(c); last != c.Last || err != nil {
-			t.Fatalf("a step ends at %v, error %v", last, err)
+		if p, err := b.nthExcess(c, excess.Hold); p != (place{}) || err != nil {
+			t.Fatalf("a step ends at %v, error %v", p, err)
 		}
-		if n, err := b.purgeUpTo(c.Queue, c.State, c.Last, 5); n != 5 || err != nil {
+		if n, err := b.purgeExcess(c, 5); n != 5 || err != nil {
 			t.Fatalf("purged %d, error %v", n, err)
 		}
 	}

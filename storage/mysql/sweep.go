@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -34,22 +35,22 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (sw pawl.Swept, 
 		sw.Rescued, sw.Buried = append(sw.Rescued, done.Rescued...), append(sw.Buried, done.Buried...)
 		sw.More = sw.More || full
 	}
-	for _, step := range []func(*Store, context.Context, pawl.SweepSpec, int) (int, error){
-		(*Store).sweepOver, (*Store).sweepBuried, (*Store).sweepExcess,
-	} {
+	for _, step := range []func(*Store, context.Context, pawl.SweepSpec, int) (int, error){(*Store).sweepOver, (*Store).sweepBuried} {
 		n, err := step(s, ctx, spec, spec.Limit-sw.Purged)
 		sw.Purged += n
 		if err != nil {
 			return sw, err
 		}
 	}
+	n, err := s.sweepExcess(ctx, spec, spec.Limit-sw.Purged) // in one queue it may always take too long
+	sw.Purged += n
 	full := sw.Purged == spec.Limit
 	sw.More = sw.More || full
 	s.pace.Swept(full)
-	err = s.alone(ctx, func(b *batch) (err error) {
+	err = cmp.Or(err, s.alone(ctx, func(b *batch) (err error) {
 		sw.NextDue, err = b.nextOfAll(spec)
 		return err
-	})
+	}))
 	return sw, err
 }
 

@@ -41,12 +41,12 @@ var indexes = map[string][]string{
 	"forgetProgressOf": {"job_pkey", "lease_pkey"}, "promoteAll": {"job_due"}, "endLeases": {"lease_until", "job_pkey"},
 	"dropLeases": {"job_pkey", "lease_pkey"}, "expiredClaims": {"job_lease", "lease_pkey"},
 	"expiredLeases": {"lease_until", "job_pkey"}, "purge": {"job_purge"}, "buriedQueues": {"job_final"},
-	"oldBuried": {"job_final"}, "lookForExcess": {"job_final"}, "oldest": {"job_final"}, "excess": {"job_final"},
-	"nextOfAll":        {"job_due", "job_lease", "lease_until", "claim_until", "job_expiry", "job_purge"},
-	"nextOldestBuried": {"job_final"},
-	"counts":           {"head_pkey", "job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
-	"nextQueue":        {"job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
-	"dropEvents":       {"event_pkey"}, "lastEvent": {"event_pkey"}, "eventsAfter": {"event_pkey"},
+	"oldBuried": {"job_final"}, "nextFinal": {"job_final"}, "lookForExcess": {"job_final"}, "nthExcess": {"job_final"},
+	"excess": {"job_final"}, "excessNow": {"job_final"}, "nextBuried": {"job_final"},
+	"nextOfAll":  {"job_due", "job_lease", "lease_until", "claim_until", "job_expiry", "job_purge"},
+	"counts":     {"head_pkey", "job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
+	"nextQueue":  {"job_fresh", "job_ready", "job_scheduled", "job_running", "job_final"},
+	"dropEvents": {"event_pkey"}, "lastEvent": {"event_pkey"}, "eventsAfter": {"event_pkey"},
 	"suspects": {"head_pkey", "job_fresh"}, "unstrand": {"claim_queue", "head_pkey", "job_fresh"}, "dropHead": {"head_pkey", "job_fresh"},
 	"insertOne": {}, "insertAlike": {}, "insertAny": {}, "insertOneShortly": {}, "insertAlikeShortly": {}, "insertAnyShortly": {},
 	"insertOneHopeful": {}, "insertAlikeHopeful": {}, "insertAnyHopeful": {},
@@ -65,7 +65,7 @@ var whole = map[string]bool{"thawReady": true, "thawClaimed": true}
 
 // noPlan are statements that touch no table of jobs.
 var noPlan = []string{
-	"pin", "pinCommitted", "pinned", "unpin", "waitShort", "waitLong", "begin", "commit", "lock", "locks", "tryLock", // settings and locks
+	"pin", "pinCommitted", "pinned", "unpin", "share", "waitShort", "waitLong", "begin", "commit", "lock", "locks", "tryLock", // settings and locks
 	"freeze", "noClaims", "noHeads", // all rows, without a condition
 	"notify", "notifyAlone", "beginEvents", "xid", "ended", "now", "system", // no table
 	"knownSystem", "noteSystem", // one row

@@ -5,7 +5,8 @@ import "strings"
 // statements are all that a Store runs on its tables. Those that look for jobs
 // name the index that they must use; a test holds the planner to it.
 //
-// In all of them $1 is the test clock, or NULL for the server's time.
+// In those that begin with withNow, and in inserts, $1 is the test clock, or NULL for
+// the server's time.
 type statements struct {
 	pin, pinCommitted, pinned, unpin, lock string
 
@@ -31,8 +32,9 @@ type statements struct {
 	byID, rowsByID, lockByID, tryLockByID, save, remove, forgetLeases, forgetProgress string
 
 	promoteAll, endLeases, dropLeases, expiredClaims, expiredLeases, purge string
-	buriedQueues, oldBuried, lookForExcess, oldest, excess                 string
-	now, nextOfAll, nextOldestBuried                                       string
+	buriedQueues, oldBuried                                                string
+	nextFinal, lookForExcess, nthExcess, excess, excessNow                 string
+	now, nextOfAll, nextBuried                                             string
 
 	pause, resume, paused, counts, nextQueue string
 
@@ -361,11 +363,7 @@ func (q *statements) sweeps(o *Options) {
 		(SELECT until FROM public.pawl_claim WHERE until > 0 AND hi > 0 ORDER BY until, fence LIMIT 1),
 		(SELECT start_before FROM public.pawl_job WHERE state <= 2 AND start_before IS NOT NULL ORDER BY start_before LIMIT 1),
 		(SELECT purge_at FROM public.pawl_job WHERE purge_at IS NOT NULL ORDER BY purge_at LIMIT 1)
-	) - t.now, 0), t.now FROM t`, o)
-	// pawl_job_final
-	q.nextOldestBuried = named(`SELECT coalesce(min(finished_at), 0) FROM unnest($1::text[]) AS a(queue) CROSS JOIN LATERAL (
-		SELECT finished_at FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = a.queue
-		ORDER BY finished_at, id LIMIT 1) j`, o)
+	) - t.now, 0) FROM t`, o)
 }
 
 // inWindow is whether a unique window keeps a final job.
@@ -382,6 +380,14 @@ func (q *statements) buried(o *Options) {
 		SELECT ctid FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = $2::text
 			AND finished_at <= (SELECT now FROM t) - $3::bigint AND NOT (`+inWindow+`)
 		ORDER BY finished_at, id LIMIT $4::bigint FOR UPDATE SKIP LOCKED)) RETURNING seq`, o)
+	// pawl_job_final. The oldest job goes first, unless its window keeps it for longer:
+	// then up to $4 are looked at.
+	const oldest = ` FROM public.pawl_job WHERE state = 5 AND state >= 4 AND queue = a.queue ORDER BY finished_at, id LIMIT `
+	const held = `CASE WHEN held THEN coalesce(uwindow, 0) ELSE 0 END`
+	q.nextBuried = named(withNow+`
+	SELECT coalesce(min(greatest(j.due - t.now, 1)) FILTER (WHERE j.due IS NOT NULL), 0) FROM t, unnest($2::text[]) AS a(queue) CROSS JOIN LATERAL (
+		SELECT min(o.due) AS due FROM (SELECT finished_at + greatest($3::bigint, `+held+`) AS due`+oldest+`
+			CASE WHEN (SELECT `+held+` > $3::bigint`+oldest+`1) THEN $4::bigint ELSE 1 END) o) j`, o)
 }
 
 // queuesOf is a common table expression of the queues that hold a job in some

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -11,14 +12,14 @@ import (
 // locks for the others.
 func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, error) {
 	w := &sweep{s: s, ctx: ctx, spec: spec}
-	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried, w.purgeExcess, w.next} {
+	defer s.publish(&w.events)
+	for _, step := range []func() error{w.promote, w.expire, w.endLeases, w.rescue, w.tidy, w.unstrand, w.purge, w.purgeBuried} {
 		if err := step(); err != nil {
-			s.publish(&w.events)
 			return w.swept, err
 		}
 	}
-	s.publish(&w.events)
-	return w.swept, nil
+	err := cmp.Or(w.purgeExcess(), w.next()) // the first may always take too long in one queue
+	return w.swept, err
 }
 
 // sweep is one call of Sweep.
@@ -310,8 +311,8 @@ func (w *sweep) purgeBuried() error {
 
 // next finds out when something is due again.
 func (w *sweep) next() error {
-	var us, now int64
-	err := w.s.read(w.ctx, func(row scanner) error { return row.Scan(&us, &now) }, w.s.q.nextOfAll, w.s.clock())
+	var us int64
+	err := w.s.read(w.ctx, func(row scanner) error { return row.Scan(&us) }, w.s.q.nextOfAll, w.s.clock())
 	if err != nil {
 		return err
 	}
@@ -319,14 +320,10 @@ func (w *sweep) next() error {
 	if len(w.buried) == 0 {
 		return nil
 	}
-	var oldest int64
-	err = w.s.read(w.ctx, func(row scanner) error { return row.Scan(&oldest) }, w.s.q.nextOldestBuried, w.buried)
-	if err != nil || oldest == 0 {
-		return err
-	}
-	due := untilMicros(max(oldest+microseconds(w.spec.BuriedRetention)-now, 1))
-	if w.swept.NextDue == 0 || due < w.swept.NextDue {
+	err = w.s.read(w.ctx, func(row scanner) error { return row.Scan(&us) }, w.s.q.nextBuried,
+		w.s.clock(), w.buried, microseconds(w.spec.BuriedRetention), pawl.MaxStep)
+	if due := untilMicros(us); err == nil && due > 0 && (w.swept.NextDue == 0 || due < w.swept.NextDue) {
 		w.swept.NextDue = due
 	}
-	return nil
+	return err
 }

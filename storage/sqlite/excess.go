@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/pawlq/pawl"
@@ -21,6 +22,13 @@ func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, sw *pawl.S
 			})
 			return queue, cuts, read, err
 		},
+		Nth: func(c excess.Cut[finalPlace], n int) (p finalPlace, ok bool, err error) {
+			err = s.read(ctx, func(run reader) (err error) {
+				p, err = placeOf(ctx, run, s.q.nthExcess, c.State, c.Queue, c.Last.at, c.Last.seq, n-1)
+				return err
+			})
+			return p, p != finalPlace{}, err
+		},
 		Purge: func(c excess.Cut[finalPlace], limit int) (n int, err error) {
 			err = s.writer.do(&request{ctx: ctx, class: classSweep, jobs: limit, run: func(b *batch) (err error) {
 				n, err = b.purgeExcess(c, limit)
@@ -31,13 +39,13 @@ func (s *Store) sweepExcess(ctx context.Context, spec pawl.SweepSpec, sw *pawl.S
 	})
 	sw.Purged += n
 	sw.More = sw.More || sw.Purged >= spec.Limit
-	if n == 0 || err != nil {
+	if n == 0 {
 		return err
 	}
-	return s.writer.do(&request{ctx: ctx, class: classSweep, run: func(b *batch) (err error) {
+	return cmp.Or(err, s.writer.do(&request{ctx: ctx, class: classSweep, run: func(b *batch) (err error) {
 		sw.NextDue, err = b.nextOfAll(spec)
 		return err
-	}})
+	}}))
 }
 
 // lookForExcess counts in the first queue after the given one.
@@ -45,22 +53,15 @@ func lookForExcess(ctx context.Context, run reader, q *statements, after string,
 	if queue, err = nextQueue(ctx, run, q, after); queue == "" || err != nil {
 		return "", nil, 0, err
 	}
-	for _, bound := range bounds {
-		n, err := number(ctx, run, q.atLeast, bound.State, queue, bound.Most+1)
-		if err != nil {
-			return "", nil, 0, err
-		}
-		if read += int(n); n <= int64(bound.Most) {
-			continue
-		}
-		c := excess.Cut[finalPlace]{Queue: queue, Bound: bound}
-		if c.Last, err = placeOf(ctx, run, q.newest, bound.State, queue, bound.Most); err != nil {
-			return "", nil, 0, err
-		}
-		read += bound.Most
-		cuts = append(cuts, c)
-	}
-	return queue, cuts, read, nil
+	cuts, read, err = excess.Count(queue, bounds,
+		func(state pawl.State, limit int) (int, error) {
+			n, err := number(ctx, run, q.atLeast, state, queue, limit)
+			return int(n), err
+		},
+		func(state pawl.State, n int) (finalPlace, error) {
+			return placeOf(ctx, run, q.newest, state, queue, n)
+		})
+	return queue, cuts, read, err
 }
 
 // placeOf returns the place that a query gives; the zero place if it gives none.
@@ -80,12 +81,14 @@ func placeOf(ctx context.Context, run reader, s *statement, args ...any) (p fina
 
 func (b *batch) purgeExcess(c excess.Cut[finalPlace], limit int) (int, error) {
 	last := c.Last
-	far, err := placeOf(b.ctx, b.run, b.q.oldest, c.State, c.Queue, excess.Hold)
-	if err != nil {
-		return 0, err
-	}
-	if far.at > 0 && (far.at < last.at || far.at == last.at && far.seq < last.seq) {
-		last = far
+	if c.Exact() { // what was kicked or deleted meanwhile counts
+		now, err := placeOf(b.ctx, b.run, b.q.newest, c.State, c.Queue, c.Most)
+		if err != nil {
+			return 0, err
+		}
+		if now.at < last.at || now.at == last.at && now.seq < last.seq {
+			last = now
+		}
 	}
 	return b.removeBy(b.q.excess, c.State, c.Queue, last.at, last.seq, b.now, limit)
 }

@@ -32,9 +32,10 @@ type statements struct {
 	// blobs
 	savePayload, dropPayload, setPayload, saveResult, dropResult, setResult, addFailure, trimFailures *statement
 	// sweeps
-	promoteAll, expiredLeases, purge                               *statement
-	oldBuried, buriedQueues, atLeast, newest, oldest, excess       *statement
-	nextScheduledAny, nextLease, nextBuried, nextExpiry, nextPurge *statement
+	promoteAll, expiredLeases, purge                            *statement
+	oldBuried, buriedQueues, atLeast, newest, nthExcess, excess *statement
+	nextScheduledAny, nextLease, oldestBuried, nextBuried       *statement
+	nextExpiry, nextPurge                                       *statement
 	// damage
 	damaged, mend, lastFailure *statement
 	// reads
@@ -254,8 +255,8 @@ func (q *statements) sweeps() {
 		SELECT count(*) FROM (SELECT 1` + final + ` LIMIT ?3)`)
 	q.newest = q.add(`-- pawl_job_place
 		SELECT at, seq` + final + ` ORDER BY at DESC, seq DESC LIMIT 1 OFFSET ?3`)
-	q.oldest = q.add(`-- pawl_job_place
-		SELECT at, seq` + final + ` ORDER BY at, seq LIMIT 1 OFFSET ?3`)
+	q.nthExcess = q.add(`-- pawl_job_place
+		SELECT at, seq` + final + ` AND (at, seq) <= (?3, ?4) ORDER BY at, seq LIMIT 1 OFFSET ?5`)
 	q.excess = q.add(`-- pawl_job_place
 		SELECT seq` + final + ` AND (at, seq) <= (?3, ?4) AND (umode <> 2 OR at + uwindow <= ?5)
 		ORDER BY at, seq LIMIT ?6`)
@@ -264,12 +265,22 @@ func (q *statements) sweeps() {
 		SELECT name FROM q WHERE name IS NOT NULL`)
 	q.nextScheduledAny = q.next("1")
 	q.nextLease = q.next("3")
-	q.nextBuried = q.next("5")
+	q.oldestBuried = q.add(`-- pawl_job_place, rowid
+		` + queuesOf("5") + `
+		SELECT q.name, at, ` + window + ` FROM q CROSS JOIN pawl_job WHERE seq =
+			(SELECT seq FROM pawl_job INDEXED BY pawl_job_place WHERE state = 5 AND queue = q.name AND rank = 0 ORDER BY at, seq LIMIT 1)`)
+	// It reads as many jobs of a queue as it is told.
+	q.nextBuried = q.add(`-- pawl_job_place
+		SELECT min(due) FROM (SELECT at + max(?2, ` + window + `) AS due
+			FROM pawl_job INDEXED BY pawl_job_place WHERE state = 5 AND queue = ?1 AND rank = 0 ORDER BY at, seq LIMIT ?3)`)
 	q.nextExpiry = q.add(`-- pawl_job_expiry
 		SELECT min(start_before) FROM pawl_job INDEXED BY pawl_job_expiry WHERE start_before > 0 AND state <= 2`)
 	q.nextPurge = q.add(`-- pawl_job_purge
 		SELECT min(purge_at) FROM pawl_job INDEXED BY pawl_job_purge WHERE purge_at > 0`)
 }
+
+// window is how long a final job keeps its unique key.
+const window = `iif(umode = 2, uwindow, 0)`
 
 // next finds the earliest time of a state over all queues.
 func (q *statements) next(state string) *statement {

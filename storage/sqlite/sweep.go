@@ -152,15 +152,47 @@ func (b *batch) nextOfAll(spec pawl.SweepSpec) (time.Duration, error) {
 		next = sooner(next, at)
 	}
 	if spec.BuriedRetention > 0 {
-		at, err := b.number(b.q.nextBuried)
+		at, err := b.nextBuried(microseconds(spec.BuriedRetention))
 		if err != nil {
 			return 0, err
 		}
-		if at > 0 {
-			next = sooner(next, at+microseconds(spec.BuriedRetention))
-		}
+		next = sooner(next, at)
 	}
 	return b.until(next), nil
+}
+
+// nextBuried is when the first buried job is to go. The oldest of a queue goes first, unless
+// its window keeps it for longer: then more are looked at.
+func (b *batch) nextBuried(retention int64) (next int64, err error) {
+	var windowed []string
+	rows, err := b.run.query(b.ctx, b.q.oldestBuried)
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var queue string
+		var at, window int64
+		if err := rows.Scan(&queue, &at, &window); err != nil {
+			return 0, err
+		}
+		if window > retention {
+			windowed = append(windowed, queue)
+			continue
+		}
+		next = sooner(next, at+retention)
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	for _, queue := range windowed {
+		at, err := b.number(b.q.nextBuried, queue, retention, pawl.MaxStep)
+		if err != nil {
+			return 0, err
+		}
+		next = sooner(next, at)
+	}
+	return next, nil
 }
 
 // giveSpaceBack moves free pages out of the file, if it was made for that, and

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -57,6 +58,11 @@ func retentionRules() []testCase {
 			name: "what is over does not count",
 			says: "Of the records whose retention is not over, the ones with the oldest FinishedAt beyond the number are deleted.",
 			run:  retentionOver, ordered: true,
+		},
+		{
+			name: "what is kicked or deleted meanwhile counts",
+			says: "However many sweep at once, and whatever is kicked or deleted meanwhile, not one more than is beyond the number is deleted.",
+			run:  retentionMeanwhile, ordered: true,
 		},
 		{
 			name: "purge frees the ID",
@@ -315,6 +321,77 @@ func retentionOver(w *world) {
 		w.Fatalf("purged %d jobs, want the one whose retention is over", n)
 	}
 	w.inState(first, pawl.Completed)
+}
+
+// retentionMeanwhile changes the newest jobs by hand at each moment at which a Sweep
+// looks at the clock.
+func retentionMeanwhile(w *world) {
+	var looks, at atomic.Int64
+	var then func()
+	w.s = w.h.Open(w.TB, func() time.Time {
+		if looks.Add(1) == at.Load() {
+			then()
+		}
+		return w.clock.Now()
+	})
+	const kept = 60
+	for n := int64(1); ; n++ {
+		var ids []pawl.ID
+		for range 3 {
+			ids = append(ids, w.addN(kept, pawl.Request{})...)
+			var outcomes []pawl.Outcome
+			for _, j := range w.claim(kept) {
+				outcomes = append(outcomes, pawl.Outcome{Ref: j.Ref, Verb: pawl.Bury})
+			}
+			w.settled(outcomes...)
+			w.clock.Advance(time.Second)
+		}
+		change := meanwhile{w: w, c: pawl.Change{Verb: pawl.Kick, Queue: queueA, IDs: ids[2*kept:]}, done: make(chan struct{})}
+		if n%2 == 0 {
+			change.c.Verb = pawl.Delete
+		}
+		then = change.begin
+		at.Store(looks.Load() + n)
+		w.sweepBy(most(pawl.Buried, kept, 1000))
+		if at.Load() > looks.Load() {
+			return
+		}
+		<-change.done
+		w.sweptBy(most(pawl.Buried, kept, 1000))
+		if left, want := w.kept(pawl.Buried), min(kept, change.before-kept); change.within.Load() && left != want {
+			w.Fatalf("%d of %d jobs are left after a %v of %d at look %d, want %d", left, change.before, change.c.Verb, kept, n, want)
+		}
+		w.change(pawl.Change{Verb: pawl.Delete, Queue: queueA, IDs: ids})
+	}
+}
+
+// meanwhile is a change of buried jobs in the middle of a Sweep.
+type meanwhile struct {
+	w      *world
+	c      pawl.Change
+	before int         // how many there were
+	within atomic.Bool // it was made before the Sweep went on
+	done   chan struct{}
+}
+
+// begin makes the change; but where a Sweep holds all, that comes after it.
+func (m *meanwhile) begin() {
+	go func() {
+		defer close(m.done)
+		all, err := m.w.s.Count(m.w.ctx, m.c.Queue)
+		if err == nil {
+			m.before = int(all[0].Buried)
+			_, err = m.w.s.Change(m.w.ctx, m.c)
+		}
+		if err != nil {
+			m.w.Errorf("a change beside a Sweep: %v", err)
+		}
+	}()
+	select {
+	case <-m.done:
+		m.within.Store(true)
+	case <-time.After(300 * time.Millisecond):
+	}
 }
 
 func retentionID(w *world) {

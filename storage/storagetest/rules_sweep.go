@@ -48,6 +48,11 @@ func sweepRules() []testCase {
 			run: sweepNextDue,
 		},
 		{
+			name: "a window says when a buried job goes",
+			says: "NextDue is never shorter than the truth by more than a millisecond, also where a unique window keeps a buried job beyond BuriedRetention.",
+			run:  sweepNextWindow,
+		},
+		{
 			name: "sweep covers all queues",
 			says: "Sweep needs no leader and works on all queues, also paused ones.",
 			run:  sweepQueues,
@@ -216,6 +221,30 @@ func sweepNextDue(w *world) {
 	w.claimOne()
 	next("a lease", 4*time.Hour, pawl.SweepSpec{})
 	w.changed(pawl.Delete, done, bury)
+}
+
+func sweepNextWindow(w *world) {
+	next := func(want, retention time.Duration) {
+		w.Helper()
+		swept := w.sweepBy(pawl.SweepSpec{Limit: 10, BuriedRetention: retention})
+		if d := swept.NextDue - want; d < -time.Millisecond || d > time.Millisecond || swept.Purged > 0 {
+			w.Fatalf("purged %d jobs, and NextDue is %v off %v", swept.Purged, d, want)
+		}
+	}
+	window := func(key string, d time.Duration) {
+		w.Helper()
+		w.finish(pawl.Request{UniqueKey: key, UniqueMode: pawl.UniqueUntilWindow, UniqueWindow: d}, pawl.Bury)
+	}
+	window("k", 4*time.Hour)
+	next(5*time.Hour, 5*time.Hour)
+	next(4*time.Hour, time.Hour)
+	w.clock.Advance(2 * time.Hour)
+	next(2*time.Hour, time.Hour) // its retention is over
+	window("l", 90*time.Minute)
+	next(90*time.Minute, time.Hour)
+	w.finish(pawl.Request{}, pawl.Bury)
+	next(time.Hour, time.Hour)
+	next(2*time.Hour, 3*time.Hour)
 }
 
 func sweepQueues(w *world) {

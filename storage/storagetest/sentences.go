@@ -54,9 +54,10 @@ package storagetest
 //	                                     "rules/MaxCanceled deletes the oldest", "rules/ends at one time",
 //	                                     "rules/numbers are counted by state and queue",
 //	                                     "rules/what is over does not count", "concurrent/sweeps beside jobs that end"
-//	not one more                         "concurrent/sweeps of buried jobs", "concurrent/sweeps of completed jobs"
+//	not one more                         "concurrent/sweeps of buried jobs", "concurrent/sweeps of completed jobs",
+//	                                     "rules/what is kicked or deleted meanwhile counts"
 //	a window keeps a record              "rules/window outlasts retention"
-//	Swept.NextDue                        "rules/sweep says when it is next needed"
+//	Swept.NextDue                        "rules/sweep says when it is next needed", "rules/a window says when a buried job goes"
 //
 // Writer
 //

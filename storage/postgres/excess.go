@@ -81,8 +81,8 @@ func (q *statements) excesses(o *Options) {
 	LEFT JOIN LATERAL (SELECT j.finished_at, j.id`+final+`
 		ORDER BY j.finished_at DESC, j.id DESC OFFSET b.most LIMIT 1) x ON c.n > b.most`, o)
 	// pawl_job_final
-	q.nthExcess = named(`SELECT finished_at, id::text FROM public.pawl_job WHERE state >= 4 AND state = $2::smallint AND queue = $1::text
-		AND (finished_at, id) <= ($3::bigint, $4::text::uuid) ORDER BY finished_at, id OFFSET $5::bigint - 1 LIMIT 1`, o)
+	q.nthExcess = named(`SELECT finished_at, id::text FROM public.pawl_job j WHERE state >= 4 AND state = $2::smallint AND queue = $1::text
+		AND (finished_at, id) <= ($3::bigint, $4::text::uuid) ORDER BY finished_at, j.id OFFSET $5::bigint - 1 LIMIT 1`, o)
 	upTo := func(with, and, limit string) string {
 		return named(withNow+with+`
 	DELETE FROM public.pawl_job WHERE ctid = ANY (ARRAY(

@@ -31,6 +31,10 @@
 // transaction, such as PgBouncer, set PollOnly, and in the pool's configuration
 // pgx.QueryExecModeExec: nothing then depends on the session.
 //
+// When the server has ended a connection, or refuses to write as one that is no longer
+// the primary does, the Store calls the pool's Reset, once for all calls that were under
+// way: connections that the program uses then are closed when it returns them.
+//
 // # Wake-ups
 //
 // What happens is told to the watchers of the same Store at once, and to other
@@ -177,8 +181,9 @@ type Store struct {
 	round excess.Round[finalPlace]
 	pace  pace.Pace
 
-	batches batches
-	lanes   lanes
+	batches   batches
+	lanes     lanes
+	refreshes refreshes
 	// explicit is whether transactions must say that they are READ COMMITTED.
 	explicit atomic.Bool
 
@@ -274,13 +279,14 @@ func call[T any](ctx context.Context, s *Store, what string, f func() (T, error)
 	if err := s.open(ctx); err != nil {
 		return none, err
 	}
+	begun := time.Now()
 	result, err := f()
 	if err != nil {
 		if isBusy(err) {
 			return result, err
 		}
 		if code(err) == codeReadOnly || isCut(err) {
-			s.pool.Reset() // new connections find the server that is there now
+			s.refresh(begun, refreshPause) // new connections find the server that is there now
 		}
 		return none, explain(what, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -232,6 +233,7 @@ func (s *Store) pipelined(ctx context.Context, build func(p *pipeline)) error {
 // read runs one statement that only reads, and again if the server has ended the
 // connection before the first row.
 func (s *Store) read(ctx context.Context, f func(scanner) error, sql string, args ...any) error {
+	since := time.Now()
 	for again := true; ; again = false {
 		begun := false
 		err := s.pipelined(ctx, func(p *pipeline) {
@@ -240,7 +242,7 @@ func (s *Store) read(ctx context.Context, f func(scanner) error, sql string, arg
 		if !again || begun || !isCut(err) {
 			return err
 		}
-		s.pool.Reset() // else the next one may be as old
+		s.refresh(since, 0) // else the next one may be as old
 	}
 }
 

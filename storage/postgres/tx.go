@@ -298,9 +298,10 @@ func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error
 	if err := s.open(ctx); err != nil {
 		return err
 	}
+	begun := time.Now()
 	tx, err := s.pool.Begin(ctx)
 	if isCut(err) { // before anything was done
-		s.pool.Reset()
+		s.refresh(begun, 0)
 		tx, err = s.pool.Begin(ctx)
 	}
 	if err != nil {

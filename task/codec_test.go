@@ -274,7 +274,6 @@ func checkDecode[A task.Args](t *testing.T, payload []byte) A {
 	return job.Args
 }
 
-// A bomb is Args whose codec panics.
 // A codec that is missing is not taken for JSON.
 func TestCodecThatIsNil(t *testing.T) {
 	const want = "its method Codec returned nil"
@@ -286,6 +285,7 @@ func TestCodecThatIsNil(t *testing.T) {
 	}
 }
 
+// A bomb is Args whose codec panics.
 type bomb struct{}
 
 func (bomb) Kind() string      { return "bomb" }

@@ -27,10 +27,10 @@ import (
 // version, those from before Versioned was used, are of version 1.
 //
 // A payload is "v3 " and what the other codec makes, or "\x00pv3 " and that if the
-// codec is neither JSON nor Gzip, whose payloads could begin like the former. A job
-// that a newer program enqueued is handed back, with a growing delay, for a worker of
-// that program; programs from before Versioned would bury it, so replace the workers
-// first.
+// codec is neither JSON nor Gzip of JSON, for payloads of others could begin like the
+// former. A job that a newer program enqueued is handed back, with a growing delay,
+// for a worker of that program; programs from before Versioned would bury it, so
+// replace the workers first.
 type Versioned struct {
 	Codec     Codec      // of all versions, but not Encrypted; nil means JSON. That of older types is not looked at
 	Upcasters []Upcaster // from version 1 to 2, from 2 to 3, and so on
@@ -159,11 +159,18 @@ func indirect(t reflect.Type) reflect.Type {
 // mark begins payloads with a version: what no payload of the other codec begins
 // with, not even by chance.
 func (c Versioned) mark() string {
-	switch orJSON(c.Codec).(type) {
-	case JSON, *JSON, Gzip, *Gzip:
-		return "v"
+	for in := orJSON(c.Codec); ; {
+		switch w := in.(type) {
+		case JSON, *JSON:
+			return "v"
+		case Gzip: // leaves as it is what it can't make smaller
+			in = orJSON(w.Codec)
+		case *Gzip:
+			in = orJSON(w.Codec)
+		default:
+			return "\x00pv"
+		}
 	}
-	return "\x00pv"
 }
 
 // cutVersion splits off the mark, the version and a space.

@@ -109,14 +109,32 @@ func (rawTwice) Codec() task.Codec {
 	}}
 }
 
+// zippedTwice is one whose payloads Gzip leaves as Raw makes them while they are short.
+type zippedTwice string
+
+func (zippedTwice) Kind() string { return "zipped" }
+func (zippedTwice) Codec() task.Codec {
+	return task.Versioned{Codec: &task.Gzip{Codec: task.Gzip{Codec: task.Raw{}}}, Upcasters: []task.Upcaster{
+		task.Upcast(func(old string) (zippedTwice, error) { return zippedTwice(old + ", upcast"), nil }),
+	}}
+}
+
 // TestVersionsOfText: no text is taken for one that has a version.
 func TestVersionsOfText(t *testing.T) {
+	t.Run("raw", versionsOfText[rawTwice])
+	t.Run("gzip", versionsOfText[zippedTwice])
+}
+
+func versionsOfText[A interface {
+	~string
+	task.Args
+}](t *testing.T) {
 	for _, text := range []string{"hello", "v2 of the plan", "v3 of the plan"} {
-		if got, err := open[rawTwice]([]byte(text)); err != nil || string(got) != text+", upcast" {
+		if got, err := open[A]([]byte(text)); err != nil || string(got) != text+", upcast" {
 			t.Errorf("%q became %q, %v", text, got, err)
 		}
-		r := task.New(rawTwice(text))
-		if got, err := open[rawTwice](r.Payload); err != nil || string(got) != text {
+		r := task.New(A(text))
+		if got, err := open[A](r.Payload); err != nil || string(got) != text {
 			t.Errorf("%q became %q, then %q, %v", text, r.Payload, got, err)
 		}
 	}

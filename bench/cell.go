@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -78,7 +79,8 @@ func (c *Cell) open(ctx context.Context, places *Places) (err error) {
 		return err
 	}
 	v := c.V
-	v.Payload, v.PollOnly, v.Apart, v.Retry = c.P.Payload, c.P.Poll, c.W.Apart, c.W.Retry
+	v.Payload, v.PollOnly, v.Retry = c.P.Payload, c.P.Poll, c.W.Retry
+	v.Apart = c.W.Apart && !slices.Contains(c.W.Together, c.C.Storage)
 	if c.Sys, err = c.C.Open(ctx, c.Place, v); err != nil {
 		return errors.Join(err, c.Place.Remove(ctx))
 	}

@@ -13,11 +13,18 @@ import (
 const perSecond = 50
 
 // latency is the time from the return of an enqueue, or of a commit, to the
-// call of the handler, in an idle system.
+// call of the handler, in an idle system. MySQL can't tell other processes of jobs.
 func latency() *Workload {
-	return &Workload{Name: "latency", About: "50 jobs/s, from the enqueue's return to the handler's start; 10 slots", Works: true, OneRetention: true, Slots: []int{10}, Apart: true,
+	return &Workload{Name: "latency", About: "50 jobs/s, from the enqueue's return to the handler's start; 10 slots", Works: true, OneRetention: true, Slots: []int{10}, Apart: true, Together: []string{"mysql"},
 		Takes: func(c *Cell) time.Duration { return c.Limit + settleIn },
 		Run:   func(ctx context.Context, c *Cell) ([]Metric, error) { return c.latency(ctx, c.Limit) }}
+}
+
+// latencyApart is latency over processes that poll.
+func latencyApart() *Workload {
+	w := latency()
+	w.Name, w.About, w.Storages, w.Together, w.Slow = "latency-apart", "the same, enqueued by another process, which can't tell of it", []string{"mysql"}, nil, true
+	return w
 }
 
 // latencyPolling is latency without wake-ups from the database.

@@ -20,6 +20,7 @@ type Workload struct {
 	Keep         bool              // the repetitions use one place, which Prepare fills once
 	Retry        time.Duration     // when failed jobs run again; 0: as each system has it
 	Apart        bool              // enqueue and work as two processes would, where the storage allows
+	Together     []string          // but not on these storages
 	Grid         []Params          // one group of cells each; none means one
 
 	Takes   func(c *Cell) time.Duration // about, without opening; nil: its limit
@@ -66,6 +67,6 @@ func quotient(a, b float64) float64 {
 // workloads lists all, in the order in which they run.
 func workloads() []*Workload {
 	all := []*Workload{enqueueWorkload(1), enqueueWorkload(16), enqueueWorkload(64), enqueueWorkload(100)}
-	return append(all, bulk(), enqueueTx(), enqueueUnique(), drain(), retries(), steady(), latency(), latencyPolling(), latencyHeld(), dueAtOnce(), twoProcesses(), heartbeat(),
+	return append(all, bulk(), enqueueTx(), enqueueUnique(), drain(), retries(), steady(), latency(), latencyApart(), latencyPolling(), latencyHeld(), dueAtOnce(), twoProcesses(), heartbeat(),
 		cancelLatency(), drainFinished(), claimBeside(), foreignKinds(), enqueuePurge(), heldSnapshot())
 }

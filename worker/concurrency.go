@@ -30,6 +30,12 @@ func (p *Pool) SetConcurrency(queue string, n int) error {
 		g.slots = n
 		return nil
 	}
+	for r := range p.live.all { // slots that were too many may be lacking now
+		if r.spare && r.group == g && g.slots < g.target() {
+			r.spare = false
+			g.lost++
+		}
+	}
 	p.replaceLost() // of which there may be more by now
 	p.fill(g)
 	p.trim(g)

@@ -259,6 +259,36 @@ func TestLessConcurrencyBeforeHandlersGetStuck(t *testing.T) {
 	}
 }
 
+// MaxStuck holds however often the limit falls and rises while handlers are stuck.
+func TestConcurrencyThatVariesBesideStuckHandlers(t *testing.T) {
+	for _, maxStuck := range []int{worker.NoReplacements, 2} {
+		bubble(t, func(t *testing.T) {
+			free := make(chan struct{})
+			h := worker.Func(func(context.Context, *pawl.Job) error { <-free; return nil })
+			f := start(t, cycling, h, &worker.Options{Concurrency: 5, MaxStuck: maxStuck})
+			for range 30 {
+				f.enqueue(&pawl.Request{Timeout: 10 * time.Second, MaxAttempts: 1})
+			}
+			for range 3 {
+				rest(time.Second)
+				f.set("default", 1)
+				rest(time.Minute)
+				f.set("default", 5)
+			}
+			rest(time.Minute)
+			if s, want := f.p.Stats(), 5+max(maxStuck, 0); s.Stuck != want || s.Slots != 0 {
+				t.Errorf("MaxStuck %d: stats %+v, want %d stuck", maxStuck, s, want)
+			}
+			close(free)
+			rest(time.Minute)
+			if s := f.p.Stats(); s.Stuck != 0 || s.Slots != 5 {
+				t.Errorf("MaxStuck %d: stats %+v, want 5 slots", maxStuck, s)
+			}
+			f.stop()
+		})
+	}
+}
+
 func TestSetConcurrencyBeforeAndAfterRun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := prepare(t, cycling)

@@ -113,7 +113,8 @@ func (p *Pool) giveUpOn(r *run) {
 		ref: r.ref, job: r.job, kind: r.kind, group: r.group, kindName: r.kindName,
 		ran: true, claimed: r.claimed, took: p.now().sub(r.started), cause: r.cause, lease: r.lease, leaseUntil: r.leaseUntil, renewAt: r.renewAt,
 	}
-	if r.cause != ErrTimeout {
+	verb, inTx := r.job.SettledInTx()
+	if r.cause != ErrTimeout && !inTx {
 		p.countLost(rest, "while it ran")
 		if p.stopping {
 			p.quiet.Broadcast()
@@ -123,27 +124,23 @@ func (p *Pool) giveUpOn(r *run) {
 	p.live.add(rest)
 	p.beatBy(rest.renewAt)
 	p.owe(rest)
-	// A Backoff may take its time, or wait for what the handler holds. Nobody waits
-	// for this but by the run, which is reported if it is not settled in the end.
-	go p.nackStuck(rest)
+	switch {
+	case !inTx:
+		go p.nackStuck(rest)
+	case r.cause == ErrTimeout:
+		p.verifyApart(rest, verb, func() { go p.nackStuck(rest) })
+	default:
+		p.verifyApart(rest, verb, func() { p.lost(rest, "while it ran") })
+	}
 }
 
-// nackStuck settles the claim of a handler that was given up, unless it has done
-// so itself.
+// nackStuck settles the claim of a handler that was given up. A Backoff may take
+// its time, or wait for what the handler holds: nobody waits for this but by the
+// run, which is reported if it is not settled in the end.
 func (p *Pool) nackStuck(r *run) {
-	done, failure := false, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout())
-	if verb, ok := r.job.SettledInTx(); ok {
-		done, failure = p.verify(r, verb, failure)
-	}
-	if !done {
-		p.fail(r, failure)
-	}
+	p.fail(r, fmt.Errorf("%w after %v and ignored it", ErrTimeout, r.timeout()))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if done {
-		p.forget(r)
-		return
-	}
 	p.done.push(r)
 	p.callSettler()
 }

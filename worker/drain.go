@@ -31,8 +31,10 @@ type DrainOptions struct {
 // Ran is one run that Drain made.
 type Ran struct {
 	Job  *pawl.Job // as it was claimed
-	Verb pawl.Verb // how it was settled; Skip: no handler runs its kind; 0: not at all, the claim was lost
-	Err  error     // what the handler returned
+	Verb pawl.Verb // how it was settled; Skip: no handler runs its kind; 0: not at all, the claim was lost.
+	// If Drain fails to look what became of a transaction in which the handler settled
+	// it, Verb is what was asked for there.
+	Err error // what the handler returned
 }
 
 const (

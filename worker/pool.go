@@ -37,6 +37,7 @@ type Pool struct {
 	hookCtx     context.Context // of hooks: ends shortly before they are given up
 
 	slots    sync.WaitGroup // slots that are not given up
+	looks    sync.WaitGroup // at what became of transactions, by no slot
 	finished chan struct{}  // closed when Run has returned
 
 	choresDone chan struct{} // closed when the last chore has been done
@@ -297,6 +298,7 @@ func (c *crew) end(until instant) (hooks int) {
 	c.fetching.Wait()
 	c.settling.Wait()
 	c.others.Wait()
+	c.p.looks.Wait()
 	hooks = c.p.endChores(until)
 	c.unhook()
 	return hooks

@@ -97,6 +97,7 @@ type run struct {
 
 	outcome pawl.Outcome
 	failure error  // what OnError and OnBury are told
+	untold  bool   // OnError is called when it is settled
 	why     string // it handed its job back, if it is known
 	exit    []byte // the stack at runtime.Goexit
 	owed    int    // its part of Pool.owedBytes

@@ -226,12 +226,26 @@ func (p *Pool) settled(batch []*run, lost, busy []pawl.Ref) {
 		case isBusy[r.ref]:
 			p.later(r, busyDelay)
 		case isLost[r.ref]:
-			p.lost(r, "before it was settled")
+			p.settledByOthers(r)
 		default:
+			if r.untold {
+				p.tellFailure(r, r.failure)
+			}
 			p.count(r, r.outcome.Verb)
 			p.forget(r)
 		}
 	}
+}
+
+// settledByOthers takes in that someone has ended the claim of r. The handler's own
+// transaction may have, which was open still when it was looked at.
+func (p *Pool) settledByOthers(r *run) {
+	lost := func() { p.lost(r, "before it was settled") }
+	if verb, ok := r.job.SettledInTx(); ok {
+		p.verifyApart(r, verb, lost)
+		return
+	}
+	lost()
 }
 
 // busyDelay is how long a claim is left alone that an open transaction holds.

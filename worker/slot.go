@@ -321,7 +321,9 @@ func apart(f func()) (bad *panicError) {
 	return <-ended
 }
 
-// fail makes err the outcome of r and tells the kind.
+// fail makes err the outcome of r and tells the kind, or leaves that until it is
+// settled: a transaction of the handler may yet be committed, and then it is no
+// failure.
 func (p *Pool) fail(r *run, err error) {
 	r.outcome = outcomeOf(r.ref, r.job, r.kind, err)
 	if r.outcome.Verb == pawl.SnoozeFor {
@@ -333,7 +335,10 @@ func (p *Pool) fail(r *run, err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tellFailure(r, err)
+	r.failure = err
+	if _, r.untold = r.job.SettledInTx(); !r.untold {
+		p.tellFailure(r, err)
+	}
 }
 
 // tellFailure tells the kind that r has failed. It is called with mu held.

@@ -122,11 +122,14 @@ func (p *Pool) giveUp() {
 // leftovers lists what has not ended and gives it up.
 func (p *Pool) leftovers() *StopError {
 	var left StopError
+	busy := make(map[pawl.Ref]bool) // a handler that was given up has two runs, its own first
 	for r := range p.live.all {
 		l := Leftover{Ref: r.ref, Kind: r.kindName}
-		if r.phase == running && !r.returned {
+		switch {
+		case r.phase == running && !r.returned:
+			busy[r.ref] = true
 			left.Running = append(left.Running, l)
-		} else {
+		case !busy[r.ref]:
 			left.Unsettled = append(left.Unsettled, l)
 		}
 		if r.phase == running && !r.abandoned {
@@ -137,7 +140,7 @@ func (p *Pool) leftovers() *StopError {
 }
 
 // A StopError lists the claims that a pool could not bring to an end before it
-// stopped. It neither extends nor releases them: their leases end by
+// stopped, each once. It neither extends nor releases them: their leases end by
 // themselves, and then others run the jobs. It also counts the calls of hooks
 // that were not made or did not end.
 type StopError struct {

@@ -251,3 +251,24 @@ func TestStopWithAStuckHandler(t *testing.T) {
 		})
 	}
 }
+
+// A claim is left once: by its handler, also if that was given up and its failure
+// could not be settled.
+func TestLeftoverOfAStuckHandler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		release := make(chan struct{})
+		f := prepare(t, cycling)
+		f.storage.fail(false, "settle")
+		f.start(worker.Func(func(context.Context, *pawl.Job) error { <-release; return nil }), &worker.Options{SettleNow: true})
+		f.enqueue(&pawl.Request{Timeout: time.Second})
+		rest(time.Minute)
+		if err := f.p.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		var left *worker.StopError
+		if err := <-f.result; !errors.As(err, &left) || len(left.Running) != 1 || len(left.Unsettled) != 0 {
+			t.Errorf("Run: %v", err)
+		}
+		close(release)
+	})
+}

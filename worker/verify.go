@@ -15,7 +15,7 @@ import (
 func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure error) {
 	job, gone, ok := p.look(r)
 	if !ok {
-		return true, nil // stopped, or the lease is over: nothing is known
+		return true, nil // the pool is over: nothing is known
 	}
 	if !gone && job.State == pawl.Running && job.Fence == r.ref.Fence {
 		if err == nil {
@@ -23,20 +23,37 @@ func (p *Pool) verify(r *run, verb pawl.Verb, err error) (done bool, failure err
 		}
 		return false, err
 	}
-	failure = failureInTx(r.job, job, err)
-	recorded := textOf(failure)
+	failed := verb == pawl.Nack || verb == pawl.Bury
+	if failed { // what may not return has no place below
+		failure = failureInTx(r.job, job, err)
+		r.outcome.Error = textOf(failure)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !committed(p.q, r.job, job, gone, verb, p.now().sub(r.claimed)) {
 		p.countLost(r, "while its transaction was open")
 		return true, nil
 	}
-	if verb == pawl.Nack || verb == pawl.Bury {
-		r.outcome.Error = recorded
+	if failed {
 		p.tellFailure(r, failure)
 	}
 	p.count(r, verb)
 	return true, nil
+}
+
+// verifyApart lets r be verified, which no slot has any more, and calls current if
+// its claim still is. Both are called with mu held.
+func (p *Pool) verifyApart(r *run, verb pawl.Verb, current func()) {
+	p.looks.Go(func() {
+		done, _ := p.verify(r, verb, nil)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if done {
+			p.forget(r)
+		} else {
+			current()
+		}
+	})
 }
 
 var errFailedInTx = errors.New("worker: nacked or buried in the handler's transaction")
@@ -60,9 +77,9 @@ func failureInTx(r *pawl.Job, stored *pawl.Job, err error) error {
 
 // committed reports whether what is stored can be what verb has made of j, which
 // was claimed so long ago. A nacked job may have gone on meanwhile, and the
-// record of an acked one been kept for as long as it was to be, or been one too
-// many: whether that or a delete by hand was its end can't be told, and the ack is
-// believed.
+// record of one that was acked or buried been kept for as long as it was to be, or
+// been one too many: whether that or a delete by hand was its end can't be told, and
+// the handler is believed.
 func committed(q *pawl.Queue, j, stored *pawl.Job, gone bool, verb pawl.Verb, claimed time.Duration) bool {
 	switch {
 	case verb == pawl.Ack && gone:
@@ -70,7 +87,8 @@ func committed(q *pawl.Queue, j, stored *pawl.Job, gone bool, verb pawl.Verb, cl
 	case verb == pawl.Ack:
 		return stored.State == pawl.Completed
 	case verb == pawl.Bury && gone:
-		return claimed >= j.UniqueWindow && q.Options().MaxBuried > 0
+		o := q.Options()
+		return claimed >= j.UniqueWindow && (o.MaxBuried > 0 || o.BuriedRetention > 0 && claimed >= o.BuriedRetention)
 	case verb == pawl.Bury:
 		return stored.State == pawl.Buried
 	default:

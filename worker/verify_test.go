@@ -115,16 +115,19 @@ func TestSettledInTransaction(t *testing.T) {
 }
 
 // TestSettledAndTooMany: the record of a job that ended in a transaction may be gone
-// before the pool looks, because there is a limit.
+// before the pool looks, because there is a limit to their number or time.
 func TestSettledAndTooMany(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bury  bool
 		limit pawl.SweepSpec // of the queue's Options
+		takes time.Duration  // the handler, after that
 		count worker.Stats
 	}{
 		{name: "completed", limit: pawl.SweepSpec{MaxCompleted: 1}, count: worker.Stats{Completed: 1}},
 		{name: "buried", bury: true, limit: pawl.SweepSpec{MaxBuried: 1}, count: worker.Stats{Failed: 1, Buried: 1}},
+		{name: "buried long ago", bury: true, limit: pawl.SweepSpec{BuriedRetention: 30 * time.Second}, takes: time.Minute, count: worker.Stats{Failed: 1, Buried: 1}},
+		{name: "buried just now", bury: true, limit: pawl.SweepSpec{BuriedRetention: time.Hour}, takes: time.Minute, count: worker.Stats{Lost: 1}},
 		{name: "completed with another limit", limit: pawl.SweepSpec{MaxBuried: 1}, count: worker.Stats{Lost: 1}},
 		{name: "buried with another limit", bury: true, limit: pawl.SweepSpec{MaxCompleted: 1}, count: worker.Stats{Lost: 1}},
 	} {
@@ -132,7 +135,7 @@ func TestSettledAndTooMany(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				f := prepare(t, cycling)
 				o := f.q.Options()
-				o.MaxCompleted, o.MaxBuried = c.limit.MaxCompleted, c.limit.MaxBuried
+				o.MaxCompleted, o.MaxBuried, o.BuriedRetention = c.limit.MaxCompleted, c.limit.MaxBuried, c.limit.BuriedRetention
 				f.q = pawl.New(f.q.Storage(), &o)
 				f.enqueue(&pawl.Request{})
 				f.start(worker.Func(func(ctx context.Context, j *pawl.Job) error {
@@ -148,9 +151,10 @@ func TestSettledAndTooMany(t *testing.T) {
 					if err := f.q.Delete(ctx, "", j.ID); err != nil {
 						t.Error(err)
 					}
+					time.Sleep(c.takes)
 					return nil
 				}), nil)
-				rest(time.Second)
+				rest(c.takes + time.Second)
 				f.stop()
 				s := f.p.Stats()
 				got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Buried: s.Buried, Lost: s.Lost}
@@ -327,6 +331,100 @@ func TestStuckAfterItsCommit(t *testing.T) {
 				if s := f.p.Stats(); s.Completed != 1 || s.Lost != 0 || s.Failed != 0 || s.Stuck != 0 {
 					t.Errorf("stats %+v", s)
 				}
+			})
+		})
+	}
+}
+
+// A stuck handler whose transaction is still open when it is given up may yet commit
+// it: then it has not failed, whatever was to be settled meanwhile.
+func TestStuckBeforeItsCommit(t *testing.T) {
+	for _, sort := range sorts {
+		for _, verb := range []pawl.Verb{pawl.Ack, pawl.Bury} {
+			t.Run(fmt.Sprint(sort.name, " ", verb), func(t *testing.T) {
+				bubble(t, func(t *testing.T) { stuckBeforeItsCommit(t, sort.make, verb) })
+			})
+		}
+	}
+}
+
+func stuckBeforeItsCommit(t *testing.T, sort func(*disturbed) pawl.Storage, verb pawl.Verb) {
+	own := errors.New("own")
+	open, told := atomic.Bool{}, []string(nil)
+	f := prepare(t, sort)
+	f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+		if o := outcomesOf(ctx); len(o) > 0 && open.Load() { // which holds the job
+			return &pawl.BusyError{Refs: []pawl.Ref{o[0].Ref}}
+		}
+		return call()
+	})
+	f.start(kinds{{Name: "k", Run: func(ctx context.Context, j *pawl.Job) ([]byte, error) {
+		tx := f.q.WithTx(write{f.storage, true})
+		settle, o := func() error { return tx.Ack(ctx, j, nil) }, pawl.Outcome{Ref: j.Ref, Verb: verb}
+		if verb == pawl.Bury {
+			settle, o.Error = func() error { return tx.Bury(ctx, j, own) }, own.Error()
+		}
+		open.Store(true)
+		err := settle()
+		time.Sleep(10 * time.Second) // the commit takes long and heeds nothing
+		lost, committed := f.storage.Storage.Settle(context.Background(), []pawl.Outcome{o})
+		if committed != nil || len(lost) > 0 {
+			t.Errorf("lost %v, error %v", lost, committed)
+		}
+		open.Store(false)
+		return nil, err
+	}, OnError: func(_ context.Context, _ *pawl.Job, err error) { told = append(told, err.Error()) }}}, nil)
+	f.enqueue(&pawl.Request{Timeout: time.Second, MaxAttempts: 1})
+	rest(30 * time.Second)
+	want, hooks := worker.Stats{Completed: 1}, []string(nil)
+	if verb == pawl.Bury {
+		want, hooks = worker.Stats{Failed: 1, Buried: 1}, []string{own.Error()}
+	}
+	s := f.p.Stats()
+	got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Buried: s.Buried, Lost: s.Lost, Stuck: s.Stuck}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("stats (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(hooks, told); diff != "" {
+		t.Errorf("OnError (-want +got):\n%s", diff)
+	}
+	f.stop()
+}
+
+// A stuck handler that was given up for another reason than its timeout, and has
+// settled its claim after that reason arose, is told by what it did.
+func TestStuckAfterItsLeaseAndCommit(t *testing.T) {
+	for name, c := range map[string]struct {
+		rolledBack bool
+		state      pawl.State
+		want       worker.Stats
+	}{
+		"committed":   {false, pawl.Completed, worker.Stats{Completed: 1, Stuck: 1}},
+		"rolled back": {true, pawl.Running, worker.Stats{Lost: 1, Stuck: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				release := make(chan struct{})
+				f := prepare(t, bare)
+				f.storage.fail(false, "extend")
+				f.start(worker.Func(func(ctx context.Context, j *pawl.Job) error {
+					<-ctx.Done()
+					err := f.q.WithTx(write{f.storage, c.rolledBack}).Ack(context.Background(), j, nil)
+					<-release
+					return err
+				}), &worker.Options{SweepEvery: time.Hour})
+				id := f.enqueue(&pawl.Request{})
+				rest(time.Minute)
+				f.wantState(id, c.state, "")
+				s := f.p.Stats()
+				got := worker.Stats{Completed: s.Completed, Failed: s.Failed, Lost: s.Lost, Stuck: s.Stuck}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("stats (-want +got):\n%s", diff)
+				}
+				f.storage.heal()
+				close(release)
+				rest(time.Second)
+				f.stop()
 			})
 		})
 	}

@@ -297,7 +297,7 @@ func (s *Store) configure(ctx context.Context, queue string, set pawl.QueueSetti
 	} else {
 		told.due(queue, 0)
 	}
-	if err := (native{q: s.pool}).exec(ctx, sql, queue); err != nil {
+	if err := s.pipelined(ctx, func(p *pipeline) { p.exec(sql, queue) }); err != nil {
 		return err
 	}
 	s.publish(&told)

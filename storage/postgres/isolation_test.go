@@ -153,3 +153,63 @@ func TestRepeatKeepsFence(t *testing.T) {
 		}
 	}
 }
+
+// TestConfigureAtLevels: queues can be paused and resumed by many at once.
+func TestConfigureAtLevels(t *testing.T) {
+	for _, level := range defaults {
+		t.Run(level, func(t *testing.T) {
+			s := atLevel(t, fresh(t, postgres.Options{}), level)
+			var wg sync.WaitGroup
+			for i := range 8 {
+				pause := i%2 == 0
+				wg.Go(func() {
+					for range 50 {
+						if err := s.Configure(t.Context(), "q", pawl.QueueSettings{Paused: &pause}); err != nil {
+							t.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// TestFactsAtLevels: cancels are told although several processes drop old facts.
+func TestFactsAtLevels(t *testing.T) {
+	const jobs = 300
+	for _, level := range defaults {
+		t.Run(level, func(t *testing.T) {
+			s := fresh(t, postgres.Options{})
+			exec(t, s.Pool(), "INSERT INTO "+s.Schema()+".pawl_event (kind, queue) SELECT 3, 'x' FROM generate_series(1, 10000)")
+			events := watch(t, s)
+			awaitEvent(t, events, func(e pawl.Event) bool { return e.Kind == pawl.EventReady })
+			for range jobs {
+				enqueue(t, s, pawl.Request{})
+			}
+			claimed := claim(t, s, jobs)
+			config := s.Pool().Config()
+			config.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+			var wg sync.WaitGroup
+			for first := range 3 {
+				other := open(t, openWith(t, config.Copy()), &postgres.Options{Schema: s.Schema()})
+				wg.Go(func() {
+					for i := first; i < jobs; i += 3 {
+						if _, err := other.Change(t.Context(), pawl.Change{Verb: pawl.Cancel, IDs: []pawl.ID{claimed[i].ID}, From: pawl.States()}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			told := map[pawl.ID]bool{}
+			awaitEvent(t, events, func(e pawl.Event) bool {
+				if e.Kind == pawl.EventEnded {
+					told[e.Ref.ID] = true
+				}
+				return len(told) == jobs
+			})
+		})
+	}
+}

@@ -137,7 +137,7 @@ func (n *notifier) putBack(ready bool, facts []pawl.Event, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.ready = n.ready || ready
-	if code(err) == "" {
+	if isOver(err) || !refused(err) {
 		n.facts = append(facts, n.facts...)
 		n.facts = n.facts[:min(len(n.facts), maxFacts)]
 	}
@@ -217,11 +217,14 @@ func (n *notifier) sendFacts(ctx context.Context, conn *pgxpool.Conn, channels [
 		}
 	}
 	p := new(pipeline)
+	// At a higher level, to drop what another process drops would be a conflict.
+	p.exec(n.s.q.begin)
 	p.exec(n.s.q.pin)
 	p.exec(n.s.q.beginEvents, nameHash(n.s.o)+1) // migrations have the other
 	p.exec(n.s.q.addEvents, kinds, queues, ids, fences)
 	p.exec(n.s.q.dropEvents, keptEvents)
 	p.exec(n.s.q.notify, channels)
+	p.exec(n.s.q.commit)
 	return conn.SendBatch(ctx, &p.batch).Close()
 }
 

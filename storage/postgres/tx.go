@@ -193,6 +193,14 @@ func (t *txWriter) spoil(ctx context.Context) {
 	_ = t.run.exec(ctx, "ROLLBACK TO SAVEPOINT pawl_call_failed")
 }
 
+// rollBack ends a transaction, whether ctx has ended or not. Where the server does
+// not answer, the driver closes the connection, which has the same effect.
+func rollBack(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), spoilTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}
+
 // word is the statement by which workers learn of a transaction's commit: at
 // most one transaction in a while notifies, the others are tracked. It is nil if
 // nobody needs it. InTx tells itself.
@@ -307,7 +315,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx pgx.Tx, w pawl.Writer) error
 	if err != nil {
 		return explain("begin", err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // does nothing after a commit
+	defer rollBack(ctx, tx) // does nothing after a commit
 	w := s.Tx(tx).(*txWriter)
 	w.tell = false
 	if err := f(tx, w); err != nil {

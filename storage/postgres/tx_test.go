@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/internal/testserver"
 	"github.com/pawlq/pawl/storage/postgres"
 	"github.com/pawlq/pawl/storage/storagetest"
 )
@@ -491,5 +492,35 @@ func TestTxOfAClosedStore(t *testing.T) {
 	err := s.InTx(t.Context(), func(pgx.Tx, pawl.Writer) error { t.Error("the function was called"); return nil })
 	if !errors.Is(err, pawl.ErrClosed) {
 		t.Errorf("InTx: %v, want ErrClosed", err)
+	}
+}
+
+// TestInTxOfASilentServer: InTx ends with its context, although the server does not
+// answer to the rollback.
+func TestInTxOfASilentServer(t *testing.T) {
+	proxy := testserver.NewProxy(t, testserver.Postgres(t))
+	o := &postgres.Options{Schema: fresh(t, postgres.Options{}).Schema(), PollOnly: true}
+	s := open(t, dialPool(t, proxy.DSN(""), 1, pgx.QueryExecModeCacheStatement), o)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- s.InTx(ctx, func(_ pgx.Tx, w pawl.Writer) error {
+			enqueue(t, w, pawl.Request{})
+			proxy.Strand()
+			cancel()
+			return ctx.Err()
+		})
+	}()
+	select {
+	case err := <-done:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("error %v, want that of the context", err)
+		}
+	case <-time.After(15 * time.Second):
+		t.Error("InTx has not ended 15 s after its context")
+	}
+	proxy.Cut()
+	if c, err := s.Claim(t.Context(), spec(1)); err != nil || len(c.Jobs) > 0 {
+		t.Errorf("then claimed %v, error %v", c.Jobs, err)
 	}
 }

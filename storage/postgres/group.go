@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -25,7 +27,8 @@ const (
 	// to maxLockPause, and tries again.
 	lockPatience = 25 * time.Millisecond
 	maxLockPause = 250 * time.Millisecond
-	// flightTimeout bounds a shared insert, for which nobody may wait any more.
+	// flightTimeout bounds a shared insert, for which nobody may wait any more, from
+	// when it has a connection.
 	flightTimeout = 30 * time.Second
 	// drainTimeout bounds how long Close waits for calls that are under way.
 	drainTimeout = 10 * time.Second
@@ -70,7 +73,7 @@ func (s *Store) tryEnqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Re
 	var err error
 	whole := !e.plain && (len(reqs) > 1 || reqs[0].MaxDepth > 0)
 	if !whole {
-		rest, err = e.first()
+		rest, err = e.first(native{q: s.pool})
 	}
 	if err == nil && (whole || len(rest) > 0) {
 		err = s.inTx(ctx, func(run runner) error {
@@ -87,8 +90,8 @@ func (s *Store) tryEnqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Re
 
 // first stores, in a transaction of its own, all requests whose IDs and keys are
 // free, and returns the places of those that are to be looked at.
-func (e *enqueue) first() (rest []int, err error) {
-	e.run, e.single = native{q: e.s.pool}, true
+func (e *enqueue) first(run runner) (rest []int, err error) {
+	e.run, e.single = run, true
 	defer func() { e.single = false }()
 	err = retry(e.ctx, func() (err error) {
 		rest, err = e.insert(e.reqs)
@@ -106,12 +109,13 @@ type groups struct {
 	plain, keyed lane
 	ctx          context.Context // of shared inserts; ends when Close has waited too long
 	cancel       context.CancelFunc
+	timeout      time.Duration // flightTimeout
 	flights      sync.WaitGroup
 }
 
 func (g *groups) start(s *Store) {
 	g.ctx, g.cancel = context.WithCancel(context.Background())
-	g.plain.s, g.keyed.s, g.keyed.sorted = s, s, true
+	g.plain.s, g.keyed.s, g.keyed.sorted, g.timeout = s, s, true, flightTimeout
 }
 
 // stop refuses new calls, and lets those that wait end.
@@ -131,10 +135,8 @@ func (l *lane) store(batch []*single) {
 		l.storeOne(batch[0])
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.s.group.ctx, flightTimeout)
-	defer cancel()
-	e := l.s.newEnqueue(ctx, requests(batch))
-	rest, err := e.first()
+	e := l.s.newEnqueue(l.s.group.ctx, requests(batch))
+	rest, err := e.first(flight{l.s.pool, l.s.group.timeout})
 	if err != nil {
 		l.failed(batch, err, l.store)
 		return
@@ -151,6 +153,29 @@ func (l *lane) store(batch []*single) {
 	l.storeHeld(held)
 }
 
+// flight runs each statement on a connection for which it waits as long as it
+// must, and bounds the statement alone: a program may use up its pool for long.
+type flight struct {
+	pool    *pgxpool.Pool
+	timeout time.Duration
+}
+
+func (f flight) exec(ctx context.Context, sql string, args ...any) error {
+	return f.on(ctx, func(ctx context.Context, run native) error { return run.exec(ctx, sql, args...) })
+}
+
+func (f flight) each(ctx context.Context, read func(scanner) error, sql string, args ...any) error {
+	return f.on(ctx, func(ctx context.Context, run native) error { return run.each(ctx, read, sql, args...) })
+}
+
+func (f flight) on(ctx context.Context, do func(ctx context.Context, run native) error) error {
+	return f.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		ctx, cancel := context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+		return do(ctx, native{q: conn})
+	})
+}
+
 // storeHeld looks at calls whose ID or key is there, in one transaction that
 // waits for no other one.
 func (l *lane) storeHeld(batch []*single) {
@@ -158,10 +183,9 @@ func (l *lane) storeHeld(batch []*single) {
 		l.apart(batch)
 		return
 	}
-	ctx, cancel := context.WithTimeout(l.s.group.ctx, flightTimeout)
-	defer cancel()
-	e := l.s.newEnqueue(ctx, requests(batch))
-	err := l.s.inTx(ctx, func(run runner) error {
+	var e *enqueue
+	err := l.inTx(func(ctx context.Context, run runner) error {
+		e = l.s.newEnqueue(ctx, requests(batch))
 		e.run = run
 		if err := run.exec(ctx, setLockTimeout, lockPatience.String()); err != nil {
 			return err
@@ -181,6 +205,17 @@ func (l *lane) storeHeld(batch []*single) {
 	for i, c := range batch {
 		c.finish(e.receipts[i], nil)
 	}
+}
+
+// inTx is Store.inTx, bounded from when it has a connection.
+func (l *lane) inTx(f func(ctx context.Context, run runner) error) error {
+	return retry(l.s.group.ctx, func() error {
+		return l.s.pool.AcquireFunc(l.s.group.ctx, func(conn *pgxpool.Conn) error {
+			ctx, cancel := context.WithTimeout(l.s.group.ctx, l.s.group.timeout)
+			defer cancel()
+			return l.s.within(ctx, conn, func(run runner) error { return f(ctx, run) })
+		})
+	})
 }
 
 // failed tries again with each half of a batch, if one of its calls may be to

@@ -205,6 +205,41 @@ func TestGroupServerGone(t *testing.T) {
 	}
 }
 
+// TestGroupPoolUsedUp: calls that share an insert wait for a connection as long as
+// their callers do.
+func TestGroupPoolUsedUp(t *testing.T) {
+	s := groupStore(t)
+	s.group.timeout = 3 * time.Second
+	conns := s.pool.AcquireAllIdle(t.Context())
+	for len(conns) < int(s.pool.Config().MaxConns) {
+		conn, err := s.pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	free := batchOf(t.Context(), groupRequest(""), groupRequest(""))
+	held := batchOf(t.Context(), groupRequest("a"), groupRequest("b"))
+	go s.group.plain.store(free)
+	go s.group.keyed.storeHeld(held)
+	late := time.After(s.group.timeout + 100*time.Millisecond)
+	select {
+	case <-free[0].done:
+		t.Errorf("ended without a connection: %v", free[0].err)
+	case <-held[0].done:
+		t.Errorf("ended without a connection: %v", held[0].err)
+	case <-late:
+	}
+	for _, conn := range conns {
+		conn.Release()
+	}
+	for _, c := range append(free, held...) {
+		if got := c.status(t); got != pawl.Stored {
+			t.Errorf("receipt %v, want stored", got)
+		}
+	}
+}
+
 type stateError struct{ state string }
 
 func (e *stateError) Error() string    { return e.state }

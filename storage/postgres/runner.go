@@ -153,14 +153,22 @@ func quoteElement(s string) string {
 // conflict. Each statement sees what others have committed before it, whatever
 // the pool's default is.
 func (s *Store) inTx(ctx context.Context, f func(run runner) error) error {
-	return retry(ctx, func() error {
-		return pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-			run := native{q: tx}
-			if err := run.exec(ctx, s.q.pin); err != nil {
-				return err
-			}
-			return f(run)
-		})
+	return retry(ctx, func() error { return s.within(ctx, s.pool, f) })
+}
+
+// beginner is a pool or a connection.
+type beginner interface {
+	BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error)
+}
+
+// within is one try of inTx.
+func (s *Store) within(ctx context.Context, on beginner, f func(run runner) error) error {
+	return pgx.BeginTxFunc(ctx, on, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		run := native{q: tx}
+		if err := run.exec(ctx, s.q.pin); err != nil {
+			return err
+		}
+		return f(run)
 	})
 }
 

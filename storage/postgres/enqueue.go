@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"hash/fnv"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -254,13 +255,13 @@ func (e *enqueue) countWaiting() (roomy bool, err error) {
 		}
 	}
 	e.waiting = make(map[string]int, len(limits))
+	if !e.foreign && len(limits) > 0 {
+		if err := e.lockDepths(maps.Keys(limits)); err != nil {
+			return false, err
+		}
+	}
 	roomy = true
 	for _, queue := range slices.Sorted(maps.Keys(limits)) {
-		if !e.foreign {
-			if err := e.run.exec(e.ctx, e.s.q.lock, e.s.queueHash(queue)); err != nil {
-				return false, err
-			}
-		}
 		n, err := e.number(e.s.q.waiting, queue, limits[queue])
 		if err != nil {
 			return false, err
@@ -271,12 +272,25 @@ func (e *enqueue) countWaiting() (roomy bool, err error) {
 	return roomy, nil
 }
 
+// depthLocks is how many locks the limits of all queues share. The server has room for
+// some thousands, of all its sessions.
+const depthLocks = 256
+
+// lockDepths locks the depths of queues, in the same order as all others do.
+func (e *enqueue) lockDepths(queues iter.Seq[string]) error {
+	locks := make(map[int64]struct{})
+	for queue := range queues {
+		locks[nameHash(e.s.o)+depthLock+int64(uint64(e.s.queueHash(queue))%depthLocks)] = struct{}{}
+	}
+	return e.run.exec(e.ctx, e.s.q.locks, slices.Sorted(maps.Keys(locks)))
+}
+
 func (e *enqueue) number(sql string, args ...any) (n int, err error) {
 	err = e.run.each(e.ctx, func(row scanner) error { return row.Scan(&n) }, sql, args...)
 	return n, err
 }
 
-// queueHash names the lock of a queue's depth.
+// queueHash tells a queue from the others, and from those of other tables.
 func (s *Store) queueHash(queue string) int64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(queue)) // never fails
@@ -286,8 +300,11 @@ func (s *Store) queueHash(queue string) int64 {
 // claimHash names the lock of a queue's claims.
 func (s *Store) claimHash(queue string) int64 { return s.queueHash(queue) ^ claimLock }
 
-// claimLock tells the locks of claims from those of depths.
-const claimLock = 0x636c61696d // "claim"
+// What tells locks of one sort from those of others.
+const (
+	claimLock = 0x636c61696d // "claim"
+	depthLock = 0x6465707468 // "depth"
+)
 
 // rescueHash names the lock that all rescues share until they are committed.
 func (s *Store) rescueHash() int64 { return nameHash(s.o) ^ rescueLock }

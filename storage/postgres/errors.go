@@ -15,7 +15,8 @@ import (
 )
 
 // ErrServer means that the server can't be used: it is too old, or it is a
-// standby, or its default transactions are read-only.
+// standby, or its default transactions are read-only, or texts are not UTF8: of the
+// database, or on the pool's connections by client_encoding.
 var ErrServer = errors.New("pawl/postgres: server can't be used")
 
 // SQLSTATE codes (https://www.postgresql.org/docs/current/errcodes-appendix.html).

@@ -218,7 +218,11 @@ func (m *migration) apart(pool *pgxpool.Pool, name string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close(context.WithoutCancel(m.ctx)) }()
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(m.ctx), spoilTimeout)
+		defer cancel()
+		_ = conn.Close(ctx)
+	}()
 	// Ends the last statement, whose snapshot the build would wait for.
 	if _, err := m.tx.Exec(m.ctx, "SELECT 1", pgx.QueryExecModeSimpleProtocol); err != nil {
 		return err
@@ -289,10 +293,12 @@ func (s *Store) checkServer(ctx context.Context) error {
 		version           int
 		standby, readOnly bool
 		durable           string
+		client, server    string
 	)
 	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, pg_is_in_recovery(),
-		current_setting('default_transaction_read_only')::bool, current_setting('synchronous_commit')`,
-	).Scan(&version, &standby, &readOnly, &durable)
+		current_setting('default_transaction_read_only')::bool, current_setting('synchronous_commit'),
+		current_setting('client_encoding'), current_setting('server_encoding')`,
+	).Scan(&version, &standby, &readOnly, &durable, &client, &server)
 	switch {
 	case err != nil:
 		return err
@@ -302,6 +308,10 @@ func (s *Store) checkServer(ctx context.Context) error {
 		return fmt.Errorf("%w: it is a standby", ErrServer)
 	case readOnly:
 		return fmt.Errorf("%w: default_transaction_read_only is on", ErrServer)
+	case server != "UTF8":
+		return fmt.Errorf("%w: the encoding of the database is %s, not UTF8", ErrServer, server)
+	case client != "UTF8":
+		return fmt.Errorf("%w: client_encoding is %s, not UTF8", ErrServer, client)
 	case durable == "off":
 		s.o.Logger.WarnContext(ctx, "pawl/postgres: synchronous_commit is off: a crash of the server can undo commits")
 	}

@@ -101,7 +101,7 @@ func TestMigrateAsReader(t *testing.T) {
 func TestOptionsRefused(t *testing.T) {
 	pool := openPool(t, testserver.Postgres(t), 1)
 	for _, o := range []postgres.Options{
-		{Prefix: "Upper_"}, {Prefix: `a"b`}, {Prefix: "1"}, {Prefix: strings.Repeat("p", 41)},
+		{Prefix: "Upper_"}, {Prefix: `a"b`}, {Prefix: "1"}, {Prefix: "_"}, {Prefix: strings.Repeat("p", 41)},
 		{Schema: `x"; DROP TABLE y; --`}, {Schema: strings.Repeat("s", 64)},
 	} {
 		if _, err := postgres.New(t.Context(), pool, &o); !errors.Is(err, pawl.ErrInvalid) {

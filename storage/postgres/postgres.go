@@ -106,7 +106,9 @@ type Options struct {
 	Schema string
 
 	// Prefix begins the names of the tables: a lower-case letter, then lower-case
-	// letters, digits and '_', at most 40. Empty means DefaultPrefix.
+	// letters, digits and '_', at most 40. Empty means DefaultPrefix. In one schema
+	// no prefix may be another one followed by the name of a table and '_', such
+	// as pawl_job_ beside pawl_: indexes have such names.
 	Prefix string
 
 	// NoMigrate leaves the schema as it is; New then fails with a
@@ -132,8 +134,11 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// namePattern is what the names of schemas and prefixes look like.
-var namePattern = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+// What the names of schemas and prefixes look like.
+var (
+	namePattern   = regexp.MustCompile(`^[a-z_][a-z0-9_]*$`)
+	prefixPattern = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+)
 
 func (o *Options) filled() (*Options, error) {
 	f := Options{}
@@ -146,8 +151,8 @@ func (o *Options) filled() (*Options, error) {
 	if f.Prefix == "" {
 		f.Prefix = DefaultPrefix
 	}
-	if !namePattern.MatchString(f.Prefix) || len(f.Prefix) > maxPrefixLen {
-		return nil, &pawl.InvalidError{Field: "Prefix", Limit: "lower-case letters, digits and '_', at most 40"}
+	if !prefixPattern.MatchString(f.Prefix) || len(f.Prefix) > maxPrefixLen {
+		return nil, &pawl.InvalidError{Field: "Prefix", Limit: "a lower-case letter, then those, digits and '_', at most 40"}
 	}
 	if !namePattern.MatchString(f.Schema) || len(f.Schema) > maxNameLen {
 		return nil, &pawl.InvalidError{Field: "Schema", Limit: "lower-case letters, digits and '_', at most 63"}

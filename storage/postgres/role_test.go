@@ -127,6 +127,30 @@ func TestOldServer(t *testing.T) {
 	}
 }
 
+// TestOtherEncodings are refused: a text that they lack would fail a call for many
+// jobs, or be another text to other programs.
+func TestOtherEncodings(t *testing.T) {
+	server := testserver.Postgres(t)
+	admin := openPool(t, server, 1)
+	for _, encoding := range []string{"LATIN1", "SQL_ASCII"} {
+		name := "pawl_" + strings.ToLower(encoding)
+		exec(t, admin, "CREATE DATABASE "+name+" ENCODING '"+encoding+"' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+		config, err := pgxpool.ParseConfig(server.DSN(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config.ConnConfig.RuntimeParams["client_encoding"] = "UTF8"
+		for what, pool := range map[string]*pgxpool.Pool{
+			"database": openWith(t, config), "client": settingsPool(t, "client_encoding", encoding),
+		} {
+			_, err := postgres.New(t.Context(), pool, &postgres.Options{Schema: newSchema(t, admin)})
+			if !errors.Is(err, postgres.ErrServer) || !strings.Contains(err.Error(), encoding) {
+				t.Errorf("%s of %s: %v, want ErrServer", what, encoding, err)
+			}
+		}
+	}
+}
+
 // TestReadOnlyServers are refused: by their settings, and as standbys.
 func TestReadOnlyServers(t *testing.T) {
 	pool := settingsPool(t, "default_transaction_read_only", "on")

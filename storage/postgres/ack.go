@@ -7,9 +7,11 @@ import (
 )
 
 // acks are those without a result of claims that the Store remembers: by far the
-// most of what is settled. Their statements look neither for claims, since a job
-// that is still fresh has had no other than the one remembered, nor for jobs,
-// since it is known where their rows were.
+// most of what is settled. Their statements do not look for jobs, since it is known
+// where their rows were, and for claims only once each: a job that is still fresh has
+// had no other than the one remembered, and that one if it is still there. It is not
+// if the server has lost its commit, by a crash with synchronous_commit off or a
+// failover to a standby that was behind.
 type acks struct {
 	places []int // of outcomes
 	tids   []pgtype.TID
@@ -62,15 +64,14 @@ func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
 	p.locked = &st.locked
 	p.exec(st.s.q.waitShort)
 	if len(gone.places) > 0 {
-		p.each(st.unsure(gone.places), st.s.q.ackGone, gone.tids, gone.seqs, gone.of, gone.fences(), len(gone.places))
+		p.each(st.unsure(gone.places), st.s.q.ackGone, gone.tids, gone.seqs, gone.of, gone.fences(), gone.times(), len(gone.places))
 	}
 	if len(kept.places) > 0 {
-		n := len(kept.claims)
-		claimed, workers := make([]int64, n), make([]string, n)
+		workers := make([]string, len(kept.claims))
 		for k, claim := range kept.claims {
-			claimed[k], workers[k] = claim.claimedAt, claim.worker
+			workers[k] = claim.worker
 		}
-		p.each(st.unsure(kept.places), st.s.q.ackKept, st.s.clock(), kept.tids, kept.seqs, kept.of, kept.fences(), claimed, workers,
+		p.each(st.unsure(kept.places), st.s.q.ackKept, st.s.clock(), kept.tids, kept.seqs, kept.of, kept.fences(), kept.times(), workers,
 			len(kept.places))
 	}
 	p.exec(st.s.q.waitLong)
@@ -82,6 +83,16 @@ func (a *acks) fences() []int64 {
 		fences[k] = claim.fence
 	}
 	return fences
+}
+
+// times are when the claims were made. A server that has lost the commit of a claim
+// may have given its fence again.
+func (a *acks) times() []int64 {
+	times := make([]int64, len(a.claims))
+	for k, claim := range a.claims {
+		times[k] = claim.claimedAt
+	}
+	return times
 }
 
 // unsure takes the places that a statement for acks has not settled.
@@ -99,10 +110,18 @@ func (st *settlement) unsure(places []int) func(scanner) error {
 	}
 }
 
+// thereClaims are the places of the claims that are there.
+func thereClaims(fences, times string) string {
+	return `c AS MATERIALIZED (
+		SELECT u.ord::smallint AS claim FROM unnest(` + fences + `, ` + times + `) WITH ORDINALITY AS u(fence, at, ord)
+		WHERE (SELECT true FROM public.pawl_claim WHERE fence = u.fence AND claimed_at = u.at LIMIT 1))`
+}
+
 // unmoved finds the row j where the claim saw it, unless it was changed or locked
-// since.
+// since. It needs thereClaims.
 func unmoved(fences string) string {
-	return `j.ctid = i.tid AND j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 OR j.state = 3 AND j.fence = (` + fences + `)[i.claim])`
+	return `j.ctid = i.tid AND j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 AND i.claim IN (SELECT claim FROM c)
+		OR j.state = 3 AND j.fence = (` + fences + `)[i.claim])`
 }
 
 // leaves is whether an ack removes the record.
@@ -111,11 +130,12 @@ const leaves = `retention < 0 AND ` + window + ` = 0`
 func (q *statements) acks(o *Options) {
 	// A row that is locked at this very moment: settle knows how to go round it.
 	q.waitShort, q.waitLong = `SET LOCAL lock_timeout = '100ms'`, `SET LOCAL lock_timeout TO DEFAULT`
-	q.ackGone = named(`WITH i AS MATERIALIZED (
+	// pawl_claim_pkey, then by ctid
+	q.ackGone = named(`WITH `+thereClaims("$4::bigint[]", "$5::bigint[]")+`, i AS MATERIALIZED (
 		SELECT * FROM unnest($1::tid[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
 	x AS (DELETE FROM public.pawl_job j USING i WHERE `+unmoved("$4::bigint[]")+` AND `+leaves+` RETURNING i.ord)
-	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $5::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
-	q.ackKept = named(withNow+`, i AS MATERIALIZED (
+	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $6::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
+	q.ackKept = named(withNow+`, `+thereClaims("$5::bigint[]", "$6::bigint[]")+`, i AS MATERIALIZED (
 		SELECT * FROM unnest($2::tid[], $3::bigint[], $4::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
 	x AS (UPDATE public.pawl_job j SET state = 4, xid = NULL, fence = ($5::bigint[])[i.claim], worker = ($7::text[])[i.claim],
 			claimed_at = ($6::bigint[])[i.claim], started_at = coalesce(j.started_at, ($6::bigint[])[i.claim]),

@@ -44,6 +44,32 @@ func TestServerKilled(t *testing.T) {
 	l.finish(pool)
 }
 
+// TestLostClaim: the server has lost the commit of a claim, which then is not current,
+// whether the job has been claimed again or not.
+func TestLostClaim(t *testing.T) {
+	for name, retention := range map[string]time.Duration{"goes": pawl.DeleteNow, "kept": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := fresh(t, postgres.Options{PollOnly: true})
+			enqueue(t, s, pawl.Request{Retention: retention})
+			// The claim of a fresh job writes these two tables alone.
+			exec(t, s.Pool(), "CREATE TABLE "+s.Schema()+".before AS TABLE "+s.Schema()+".pawl_head")
+			old := claim(t, s, 1)[0]
+			exec(t, s.Pool(), "TRUNCATE "+s.Schema()+".pawl_claim, "+s.Schema()+".pawl_head")
+			exec(t, s.Pool(), "INSERT INTO "+s.Schema()+".pawl_head TABLE "+s.Schema()+".before")
+			isLost := func() {
+				lost, err := s.Settle(t.Context(), []pawl.Outcome{{Ref: old.Ref, Verb: pawl.Ack}})
+				if err != nil || len(lost) != 1 {
+					t.Errorf("the ack lost %v, error %v; want the claim", lost, err)
+				}
+			}
+			isLost()
+			again := claim(t, beside(t, s, postgres.Options{PollOnly: true}), 1)[0]
+			isLost()
+			settle(t, s, pawl.Outcome{Ref: again.Ref, Verb: pawl.Ack})
+		})
+	}
+}
+
 // TestConnectionsOfBefore: the server was away while nobody looked. Reads and InTx
 // do not notice, and only one of the other calls fails, however many connections
 // of before there are.

@@ -50,7 +50,7 @@ var indexes = map[string][]string{
 	"suspects": {"head_pkey", "job_fresh"}, "unstrand": {"claim_queue", "head_pkey", "job_fresh"}, "dropHead": {"head_pkey", "job_fresh"},
 	"insertOne": {}, "insertAlike": {}, "insertAny": {}, "insertOneShortly": {}, "insertAlikeShortly": {}, "insertAnyShortly": {},
 	"insertOneHopeful": {}, "insertAlikeHopeful": {}, "insertAnyHopeful": {},
-	"addEvents": {}, "ackGone": {"Tid Scan on pawl_job j"}, "ackKept": {"Tid Scan on pawl_job j"},
+	"addEvents": {}, "ackGone": {"claim_pkey", "Tid Scan on pawl_job j"}, "ackKept": {"claim_pkey", "Tid Scan on pawl_job j"},
 	"thawReady": {"job_fresh"}, "thawClaimed": {"job_fresh"},
 	"pageReady":     {"job_ready", "lease_pkey"},
 	"pageScheduled": {"job_scheduled", "lease_pkey"},

@@ -29,6 +29,9 @@ import (
 // committed yet; where [pawl.DropOldest] drops a new job of priority 0, no job of
 // that queue is claimed until the transaction ends.
 //
+// The server refuses PREPARE TRANSACTION for one that has notified, as the writer does
+// now and then: a transaction that is to be prepared needs Options.PollOnly.
+//
 // The writer is for one goroutine at a time, as its transaction is.
 func (s *Store) Tx(tx pgx.Tx) pawl.Writer {
 	// Plans that the driver keeps prepared could be of a time when the tables

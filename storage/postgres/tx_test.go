@@ -524,3 +524,20 @@ func TestInTxOfASilentServer(t *testing.T) {
 		t.Errorf("then claimed %v, error %v", c.Jobs, err)
 	}
 }
+
+// TestPrepared: with PollOnly a transaction that has enqueued can be prepared.
+func TestPrepared(t *testing.T) {
+	server := testserver.NewPostgres(t, &testserver.PostgresOptions{Settings: map[string]string{"max_prepared_transactions": "1"}})
+	s := open(t, openPool(t, server, 2), &postgres.Options{PollOnly: true})
+	watch(t, s) // who is told of the commit
+	tx := beginAt(t, s, pgx.ReadCommitted)
+	enqueue(t, s.Tx(tx), pawl.Request{})
+	if _, err := tx.Exec(t.Context(), "PREPARE TRANSACTION 'p'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil { // there is none on the connection any more
+		t.Fatal(err)
+	}
+	exec(t, s.Pool(), "COMMIT PREPARED 'p'")
+	claim(t, s, 1)
+}

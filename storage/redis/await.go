@@ -11,6 +11,12 @@ import (
 // cancellations. An ask that is left alone ends by the timeouts of the client, so
 // it must use nothing that others may change meanwhile.
 func await[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	return awaitOr(ctx, ask, func(func() (T, error)) {})
+}
+
+// awaitOr is await that calls left if an ask is left alone, with what waits for its
+// answer.
+func awaitOr[T any](ctx context.Context, ask func() (T, error), left func(wait func() (T, error))) (T, error) {
 	if ctx.Done() == nil {
 		return ask()
 	}
@@ -32,6 +38,7 @@ func await[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	case a := <-c: // both were there
 		return a.value, a.err
 	default:
+		left(func() (T, error) { a := <-c; return a.value, a.err })
 		var none T
 		return none, ctx.Err()
 	}

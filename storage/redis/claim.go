@@ -145,8 +145,13 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 	for _, p := range parts {
 		keys = c.s.names.queue(keys, p.tag)
 	}
+	abandon := func(wait func() (any, error)) {
+		if how != claimNothing {
+			c.abandon(parts, wait)
+		}
+	}
 	for {
-		reply, err := c.s.run(ctx, c.s.scripts.cycle, keys, []byte(*c.message(parts, how, left)))
+		reply, err := c.s.runOr(ctx, abandon, c.s.scripts.cycle, keys, []byte(*c.message(parts, how, left)))
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,8 @@
 // A call ends with its context, although the client library heeds no cancellation, and
 // deadlines only with the client's ContextTimeoutEnabled: what it had asked of the
 // server ends later, in a goroutine, by the client's ReadTimeout, or with
-// ContextTimeoutEnabled at the deadline, and may still have its effect. One that waits
-// for a connection of the client's pool gives up at once. [New] and Close heed their
+// ContextTimeoutEnabled at the deadline, and may still have its effect; jobs that a
+// claim brings so late are released. One that waits for a connection of the client's pool gives up at once. [New] and Close heed their
 // contexts, or their limit, on one server; on a cluster also the client's timeouts.
 //
 // The client library repeats a call by itself only if it had not been sent. What
@@ -164,6 +164,7 @@ type Store struct {
 	touched touched
 	rooms   rooms
 	watch   watchers
+	tokens  tokens
 
 	closing sync.Once
 }
@@ -301,6 +302,9 @@ func (s *Store) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, e
 
 // Cycle implements [pawl.Cycler].
 func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) ([]pawl.Ref, pawl.Claimed, error) {
+	if err := s.tokens.begin(ctx, spec.Token); err != nil {
+		return nil, pawl.Claimed{}, err
+	}
 	c, err := call(ctx, s, "claim", again(func(repeat bool) (*cycle, error) {
 		if repeat {
 			outcomes, spec.Repeat = repeated(outcomes), true
@@ -308,8 +312,10 @@ func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 		return s.cycle(ctx, outcomes, spec)
 	}))
 	if err != nil {
+		s.end(spec.Token, nil, nil)
 		return nil, pawl.Claimed{}, err
 	}
+	s.end(spec.Token, c.got.Jobs, nil)
 	return c.lostRefs(), c.got, nil
 }
 

@@ -76,14 +76,19 @@ func (once) NoRetry() bool { return true }
 // run runs a script on its keys. A server that does not know it, because it was
 // restarted or its cache was emptied, is sent it.
 func (s *Store) run(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
-	reply, err := s.eval(ctx, "evalsha", sc.sha, keys, args)
+	return s.runOr(ctx, func(func() (any, error)) {}, sc, keys, args...)
+}
+
+// runOr is run that calls left if ctx ends before the answer, with what waits for it.
+func (s *Store) runOr(ctx context.Context, left func(wait func() (any, error)), sc *script, keys []string, args ...any) (any, error) {
+	reply, err := s.eval(ctx, left, "evalsha", sc.sha, keys, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		reply, err = s.eval(ctx, "eval", sc.source, keys, args)
+		reply, err = s.eval(ctx, left, "eval", sc.source, keys, args)
 	}
 	return reply, err
 }
 
-func (s *Store) eval(ctx context.Context, command, what string, keys []string, args []any) (any, error) {
+func (s *Store) eval(ctx context.Context, left func(wait func() (any, error)), command, what string, keys []string, args []any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -97,11 +102,11 @@ func (s *Store) eval(ctx context.Context, command, what string, keys []string, a
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)
 	}
-	reply, err := await(ctx, func() (any, error) {
+	reply, err := awaitOr(ctx, func() (any, error) {
 		err := s.client.Process(ctx, once{cmd})
 		return cmd.Val(), err
-	})
-	if err != nil {
+	}, left)
+	if err != nil && !errors.Is(err, context.Canceled) { // which says nothing of the server
 		s.unreachable(ctx, err)
 	}
 	return reply, err

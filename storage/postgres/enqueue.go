@@ -102,12 +102,12 @@ func (e *enqueue) sort(rest []int) (open []int) {
 // insert returns the places of the requests that could not be stored.
 func (e *enqueue) insert(reqs []*pawl.Request) (rest []int, err error) {
 	shape := shapeOf(reqs)
-	sql, args := e.s.q.inserts(shape, e.single), requestArgs(e.s.clock(), reqs, shape)
+	sql, args := e.s.q.insert[shape], requestArgs(e.s.clock(), reqs, shape)
 	if e.single {
-		args = append(args, lockPatience.String())
+		sql, args = e.s.q.insertShortly[shape], append(args, lockPatience.String())
 	}
 	if e.single && e.plain && isNew(reqs, time.Now()) {
-		err := e.run.exec(e.ctx, e.s.q.hopeful(shape), args...)
+		err := e.run.exec(e.ctx, e.s.q.insertHopeful[shape], args...)
 		if code(err) != codeUnique {
 			return nil, err
 		}

@@ -54,7 +54,7 @@ func (x *extension) round(places []int) (round, rest []int) {
 }
 
 // rescueWait is how long an extend waits for rescues to be committed.
-const rescueWait = "1s"
+const rescueWait = time.Second
 
 // run extends the renewals of a round. What is locked then may be so by a rescue that is
 // just being committed, so it is tried again while there is none. What is locked still
@@ -70,7 +70,7 @@ func (x *extension) run(ctx context.Context, round []int) error {
 	tired := false
 	return x.s.pipelined(ctx, func(p *pipeline) {
 		if p.locked = &tired; !tired {
-			p.exec(setLockTimeout, rescueWait)
+			p.exec(setLockTimeout, rescueWait.String())
 			p.exec(x.s.q.lock, x.s.rescueHash())
 		}
 		x.add(p, round)

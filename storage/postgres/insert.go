@@ -16,6 +16,7 @@ const (
 	oneRow    shape = iota // one value each, for a single request
 	alikeRows              // columns of what is each request's own, one value for the rest
 	anyRows                // columns of all
+	shapes
 )
 
 // shapeOf is the cheapest shape for some requests.
@@ -30,21 +31,6 @@ func shapeOf(reqs []*pawl.Request) shape {
 		}
 	}
 	return alikeRows
-}
-
-// inserts is the statement of a shape; shortly, that of one which is a transaction.
-func (q *statements) inserts(s shape, shortly bool) string {
-	all := [][2]string{{q.insertOne, q.insertOneShortly}, {q.insertAlike, q.insertAlikeShortly}, {q.insertAny, q.insertAnyShortly}}
-	if shortly {
-		return all[s][1]
-	}
-	return all[s][0]
-}
-
-// hopeful is the statement of a shape that is a transaction, and fails if any ID is there.
-// It takes two thirds of the time of the others.
-func (q *statements) hopeful(s shape) string {
-	return []string{q.insertOneHopeful, q.insertAlikeHopeful, q.insertAnyHopeful}[s]
 }
 
 // isNew reports whether IDs were made a moment ago, so that hardly any can be there.

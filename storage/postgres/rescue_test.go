@@ -79,11 +79,42 @@ func locked(t *testing.T, s *postgres.Store, id pawl.ID) (held bool) {
 	return held
 }
 
+// waitsForLock reports whether somebody waits for the rescues of s.
 func waitsForLock(t *testing.T, s *postgres.Store) (waits bool) {
 	t.Helper()
-	err := s.Pool().QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`).Scan(&waits)
+	err := s.Pool().QueryRow(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND objsubid = 1 AND (classid::bigint << 32 | objid::bigint) = $1)`, s.RescueLock()).Scan(&waits)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return waits
+}
+
+// TestExtendTiresOfRescue: a rescue that does not end keeps heartbeats waiting for a while
+// only; the claim that it holds counts as alive.
+func TestExtendTiresOfRescue(t *testing.T) {
+	s := fresh(t, postgres.Options{})
+	id := enqueue(t, s, pawl.Request{}).ID
+	ref := claim(t, s, 1)[0].Ref
+	tx, err := s.Pool().Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(t.Context())
+	job := pgx.Identifier{s.Schema(), "pawl_job"}.Sanitize()
+	if _, err := tx.Exec(t.Context(), `SELECT pg_advisory_xact_lock_shared($1)`, s.RescueLock()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `SELECT 1 FROM `+job+` WHERE id = $1::text::uuid FOR UPDATE`, id.String()); err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	lost, err := s.Extend(t.Context(), []pawl.Renewal{{Ref: ref, Lease: time.Minute}})
+	if len(lost) > 0 || err != nil {
+		t.Errorf("beside a rescue that does not end Extend says that %v is lost, error %v", lost, err)
+	}
+	if took := time.Since(begun); took < postgres.RescueWait {
+		t.Errorf("Extend has waited for %v, want %v", took, postgres.RescueWait)
+	}
 }

@@ -115,18 +115,18 @@ func (e *enqueue) inTx() error {
 // transactions: what counts and drops jobs would else read all of a long queue.
 // If f fails, they end with the savepoint, or the transaction.
 func (e *enqueue) pinned(f func() error) error {
-	q, had := e.s.q, make([]string, 5)
-	err := e.run.each(e.ctx, func(row scanner) error { return row.Scan(&had[0], &had[1], &had[2], &had[3], &had[4]) }, q.pinned)
+	var had string
+	err := e.run.each(e.ctx, func(row scanner) error { return row.Scan(&had) }, e.s.q.pinned)
 	if err != nil {
 		return err
 	}
-	if err := e.run.exec(e.ctx, q.pin); err != nil {
+	if err := e.run.exec(e.ctx, e.s.q.pin); err != nil {
 		return err
 	}
 	if err := f(); err != nil {
 		return err
 	}
-	return e.run.exec(e.ctx, q.unpin, had[0], had[1], had[2], had[3], had[4])
+	return e.run.exec(e.ctx, e.s.q.unpin, had)
 }
 
 // limited reports whether a queue can be too full for a request.

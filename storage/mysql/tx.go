@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/pawlq/pawl"
 )
@@ -126,7 +127,7 @@ func (t *txWriter) try(ctx context.Context, f func(*batch) error) (*events, erro
 		b.foreign, b.latest = true, try > 1
 		err := f(b)
 		if err == nil {
-			err = t.exec(context.WithoutCancel(ctx), savepointEnd)
+			err = t.last(ctx, savepointEnd)
 			if err == nil {
 				return &b.events, nil
 			}
@@ -135,7 +136,7 @@ func (t *txWriter) try(ctx context.Context, f func(*batch) error) (*events, erro
 		if isEnd(err) || endsTransaction(err) {
 			return nil, &undoError{err, err}
 		}
-		if undo := t.exec(context.WithoutCancel(ctx), savepointUndo); undo != nil {
+		if undo := t.last(ctx, savepointUndo); undo != nil {
 			return nil, &undoError{err, undo}
 		}
 		again := code(err) == codeDuplicate || errors.Is(err, errAgain)
@@ -160,10 +161,34 @@ func (t *txWriter) begin(ctx context.Context) error {
 // unlessOver is the error of a statement that has changed nothing: if the
 // context ended before it was sent, the transaction is as it was.
 func (t *txWriter) unlessOver(ctx context.Context, err error) error {
-	if !isEnd(err) && ctx.Err() != nil && t.exec(context.WithoutCancel(ctx), "DO 0") == nil {
+	if !isEnd(err) && ctx.Err() != nil && t.last(ctx, "DO 0") == nil {
 		return err
 	}
 	return &undoError{err, err}
+}
+
+// lastTimeout bounds what is done after a context has ended, by a server that may have
+// gone. The driver then closes the connection.
+const lastTimeout = time.Second
+
+// last is exec that goes on for a while after the end of ctx.
+func (t *txWriter) last(ctx context.Context, statement string) error {
+	own, cancel := outlasting(ctx)
+	defer cancel()
+	return t.exec(own, statement)
+}
+
+// outlasting is a context that ends lastTimeout after ctx.
+func outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-own.Done():
+		case <-time.After(lastTimeout):
+			cancel()
+		}
+	})
+	return own, func() { stop(); cancel() }
 }
 
 func (t *txWriter) exec(ctx context.Context, statement string) error {
@@ -237,12 +262,13 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 	if err != nil {
 		return explain("begin", err)
 	}
-	defer func() {
-		_ = tx.Rollback() // does nothing after a commit
-		release(c, err)
-	}()
+	defer func() { release(c, err) }()
+	defer rollBack(ctx, tx) // does nothing after a commit
 	w := &txWriter{s: s, run: tx}
 	if err = f(tx, w); err != nil {
+		return err
+	}
+	if err = ctx.Err(); err != nil {
 		return err
 	}
 	if err = tx.Commit(); err != nil {
@@ -258,13 +284,31 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 	return nil
 }
 
-// begin begins a transaction on a connection that is to be released.
+// rollBack ends a transaction, whether ctx has ended or not. Rollback alone would wait
+// for a server that does not answer for as long as TCP does: the statement before makes
+// the driver close the connection then.
+func rollBack(ctx context.Context, tx *sql.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastTimeout)
+	defer cancel()
+	_, _ = tx.ExecContext(ctx, "ROLLBACK")
+	_ = tx.Rollback()
+}
+
+// begin begins a transaction on a connection that is to be released. It does not end
+// with ctx by itself, which would be a Rollback.
 func (s *Store) begin(ctx context.Context) (c *sql.Conn, tx *sql.Tx, err error) {
 	err = retry(ctx, func() (err error) {
 		if c, err = s.db.Conn(ctx); err != nil {
 			return err
 		}
-		if tx, err = c.BeginTx(ctx, nil); err != nil {
+		own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		stop := context.AfterFunc(ctx, cancel)
+		tx, err = c.BeginTx(own, nil)
+		if !stop() {
+			err = ctx.Err() // and tx, if there is one, has ended with own
+		}
+		if err != nil {
+			cancel()
 			release(c, err)
 		}
 		return err

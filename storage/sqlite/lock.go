@@ -66,7 +66,7 @@ func (w *writer) begin(wanted func() bool) error {
 			since = time.Now()
 		}
 		w.delays.note(since, time.Now())
-		if waited := time.Since(since); !told && waited >= w.s.turn.long {
+		if waited := time.Since(since); !told && w.s.turn.long > 0 && waited >= w.s.turn.long {
 			told = true
 			w.s.warn(w.ctx, "calls wait for the file, which another process or a transaction of the program keeps locked",
 				"waited", waited.Round(time.Millisecond), "err", err)

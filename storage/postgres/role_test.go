@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -124,6 +125,32 @@ func TestOldServer(t *testing.T) {
 	_, err := postgres.New(t.Context(), pool, &postgres.Options{Schema: schema})
 	if !errors.Is(err, postgres.ErrServer) || !strings.Contains(err.Error(), "12") {
 		t.Errorf("server of version 12: %v, want ErrServer", err)
+	}
+}
+
+// TestByteaEscape: payloads and results are read as they are, however the server would
+// write them as text.
+func TestByteaEscape(t *testing.T) {
+	payload := []byte("a\x00\\\xff'é")
+	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol} {
+		t.Run(mode.String(), func(t *testing.T) {
+			config := settingsPool(t, "bytea_output", "escape").Config()
+			config.ConnConfig.DefaultQueryExecMode = mode
+			s := withConfig(t, fresh(t, postgres.Options{}), config)
+			for _, priority := range []int{0, 1} {
+				enqueue(t, s, pawl.Request{Payload: payload, Priority: priority, Retention: time.Hour})
+			}
+			for _, j := range claim(t, s, 2) {
+				settle(t, s, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack, Result: payload})
+				found, err := s.Get(t.Context(), "", j.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !bytes.Equal(j.Payload, payload) || !bytes.Equal(found[0].Payload, payload) || !bytes.Equal(found[0].Result, payload) {
+					t.Errorf("claimed %q, then got %q with result %q; want %q", j.Payload, found[0].Payload, found[0].Result, payload)
+				}
+			}
+		})
 	}
 }
 

@@ -45,6 +45,9 @@ func neoqPostgres() *Contender {
 // a call of its own.
 func neoqVariants(retention string) func(*Workload) []Variant {
 	return func(w *Workload) []Variant {
+		if raceDetector {
+			return nil
+		}
 		switch w.Name {
 		case "enqueue-1", "enqueue-16", "enqueue-64", "enqueue-100", "unique", "drain":
 			all := perSlots(w, []int{neoqWorkers, 100}, Variant{Config: best, Retention: retention})

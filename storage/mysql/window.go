@@ -73,39 +73,38 @@ func (w *window) note(candidates, lost int) {
 	}
 }
 
-// maxRounds is how often a claim looks for other candidates after it has lost
-// them all.
-const maxRounds = 5
+// maxRounds is how often a claim takes candidates before it locks what nobody else has
+// locked: others may be faster each time.
+const maxRounds = 2
 
 // claimFast claims up to n jobs of a queue: it reads candidates without locking
 // them, and takes those whose version is as it was: the fence of their last claim,
 // and the token, which is another one whenever a waiting job is written. No
 // candidate is late at b.now.
-func (b *batch) claimFast(queue string, n int, spec pawl.ClaimSpec) ([]*record, error) {
+//
+// A claim that has lost some goes on: less than was asked for tells a pool that the
+// queue is empty, so it would rest, and leave all to who was faster.
+func (b *batch) claimFast(queue string, n int, spec pawl.ClaimSpec) (all []*record, err error) {
 	b.s.window.enter()
 	defer b.s.window.leave()
-	for round := 1; ; round++ {
-		found, err := b.candidates(queue, n, b.s.window.offset(n))
+	for range maxRounds {
+		found, err := b.candidates(queue, n-len(all), b.s.window.offset(n-len(all)))
 		if len(found) == 0 || err != nil {
-			return nil, err
+			return all, err
 		}
-		fence, err := b.nextFence()
+		taken, err := b.takeUnchanged(found, spec)
 		if err != nil {
 			return nil, err
 		}
-		taken, err := b.takeUnchanged(found, fence, spec)
-		if err != nil {
-			return nil, err
-		}
-		b.s.window.note(len(found), len(found)-len(taken))
-		if len(taken) > 0 || round == maxRounds {
-			return taken, nil
+		if all = append(all, taken...); len(taken) == len(found) {
+			return inClaimOrder(all), nil
 		}
 	}
+	rest, err := b.claimLocked(queue, n-len(all), spec)
+	return inClaimOrder(append(all, rest...)), err
 }
 
-// candidates reads ready jobs in claim order. A place behind the last one is as
-// good as the first.
+// candidates reads ready jobs. A place behind the last one is as good as the first.
 func (b *batch) candidates(queue string, n, offset int) ([]*record, error) {
 	t := b.sql("SELECT " + recordColumns + ", payload FROM (SELECT seq AS s FROM pawl_job FORCE INDEX (place) WHERE queue = ").name(queue)
 	t.add(" AND state = 2 ORDER BY urgency, moment, seq LIMIT ").num(int64(n)).add(" OFFSET ").num(int64(offset))
@@ -113,17 +112,24 @@ func (b *batch) candidates(queue string, n, offset int) ([]*record, error) {
 	if err == nil && len(found) < n && offset > 0 {
 		return b.candidates(queue, n, 0)
 	}
-	slices.SortFunc(found, inClaimOrder)
 	return found, err
 }
 
-func inClaimOrder(a, b *record) int {
-	return cmp.Or(cmp.Compare(a.urgency, b.urgency), cmp.Compare(a.moment, b.moment), cmp.Compare(a.seq, b.seq))
+// inClaimOrder sorts jobs that were ready.
+func inClaimOrder(all []*record) []*record {
+	slices.SortFunc(all, func(a, b *record) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.runAt, b.runAt), cmp.Compare(a.seq, b.seq))
+	})
+	return all
 }
 
 // takeUnchanged makes those of the candidates running that are as they were read,
 // and returns them.
-func (b *batch) takeUnchanged(found []*record, fence int64, spec pawl.ClaimSpec) ([]*record, error) {
+func (b *batch) takeUnchanged(found []*record, spec pawl.ClaimSpec) ([]*record, error) {
+	fence, err := b.nextFence()
+	if err != nil {
+		return nil, err
+	}
 	bySeq := slices.SortedFunc(slices.Values(found), func(a, b *record) int { return cmp.Compare(a.seq, b.seq) })
 	t := b.sql(shortWait + "UPDATE JSON_TABLE('[")
 	list(t, bySeq, func(r *record) { t.add("[").num(r.seq).add(",").num(r.fence).add(",").num(r.token).add("]") })
@@ -137,12 +143,14 @@ func (b *batch) takeUnchanged(found []*record, fence int64, spec pawl.ClaimSpec)
 	if err != nil {
 		return nil, err
 	}
+	won := found
 	if int(n) < len(found) {
-		if found, err = b.won(found, fence); err != nil {
+		if won, err = b.won(found, fence); err != nil {
 			return nil, err
 		}
 	}
-	return found, b.running(found, fence, spec)
+	b.s.window.note(len(found), len(found)-len(won))
+	return won, b.running(won, fence, spec)
 }
 
 // won are the candidates that have the fence.
@@ -152,7 +160,7 @@ func (b *batch) won(found []*record, fence int64) ([]*record, error) {
 		return nil, err
 	}
 	slices.Sort(seqs)
-	return slices.DeleteFunc(found, func(r *record) bool {
+	return slices.DeleteFunc(slices.Clone(found), func(r *record) bool {
 		_, mine := slices.BinarySearch(seqs, r.seq)
 		return !mine
 	}), nil

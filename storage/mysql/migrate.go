@@ -3,7 +3,6 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -71,7 +70,7 @@ func migrate(ctx context.Context, db *sql.DB, o *Options, steps fs.FS) error {
 	}
 	defer conn.Close()
 	// The connection goes, and with it the lock and what is set here.
-	defer func() { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }()
+	defer throwAway(conn)
 	if err := lockSchema(ctx, conn, o.Prefix); err != nil {
 		return err
 	}

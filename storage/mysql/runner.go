@@ -144,38 +144,58 @@ func (s *Store) alone(ctx context.Context, f func(b *batch) error) error {
 // conflict. Each statement sees what others have committed before it, whatever
 // the server's default is. What f has learned goes with it if it is run again.
 func (s *Store) inTx(ctx context.Context, f func(b *batch) error) error {
-	return s.inTxAt(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, f)
+	return s.inTxAt(ctx, "READ COMMITTED", "START TRANSACTION", f)
 }
 
 // reading runs f on the tables as they are at one moment.
 func (s *Store) reading(ctx context.Context, f func(b *batch) error) error {
-	return s.inTxAt(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true}, f)
+	return s.inTxAt(ctx, "REPEATABLE READ", "START TRANSACTION READ ONLY", f)
 }
 
-func (s *Store) inTxAt(ctx context.Context, o *sql.TxOptions, f func(b *batch) error) error {
+func (s *Store) inTxAt(ctx context.Context, level, start string, f func(b *batch) error) error {
 	var events events
 	err := retry(ctx, func() error {
 		return s.onConn(ctx, func(c *sql.Conn) error {
-			tx, err := c.BeginTx(ctx, o)
-			if err != nil {
-				return err
-			}
-			b := s.newBatch(ctx, tx)
-			if err := f(b); err != nil {
-				_ = tx.Rollback() // nothing was committed, whatever it says
-				return err
-			}
-			if err := tx.Commit(); err != nil {
-				return &commitError{err}
-			}
+			b := s.newBatch(ctx, c)
+			err := transact(ctx, c, level, start, func() error { return f(b) })
 			events = b.events
-			return nil
+			return err
 		})
 	})
 	if err == nil {
 		s.watch.publish(&events)
 	}
 	return err
+}
+
+// transact runs f in a transaction. It is made by statements, for a [sql.Tx] waits for a
+// server that does not answer to COMMIT, whether ctx has ended or not.
+func transact(ctx context.Context, c *sql.Conn, level, start string, f func() error) error {
+	if _, err := c.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL "+level); err != nil {
+		return err
+	}
+	if _, err := c.ExecContext(ctx, start); err != nil {
+		throwAway(c) // the level would be that of its next transaction
+		return err
+	}
+	if err := f(); err != nil {
+		undo(ctx, c)
+		return err
+	}
+	if _, err := c.ExecContext(ctx, "COMMIT"); err != nil {
+		undo(ctx, c)
+		return &commitError{err}
+	}
+	return nil
+}
+
+// undo rolls the transaction of a connection back, whether ctx has ended or not.
+func undo(ctx context.Context, c *sql.Conn) {
+	ctx, cancel := outlasting(ctx)
+	defer cancel()
+	if _, err := c.ExecContext(ctx, "ROLLBACK"); err != nil {
+		throwAway(c)
+	}
 }
 
 // commitError is that of a commit. What became of it is not known, unless the
@@ -203,12 +223,15 @@ func (s *Store) onConn(ctx context.Context, f func(c *sql.Conn) error) error {
 // writes.
 func release(c *sql.Conn, err error) {
 	if isReadOnly(err) {
-		_ = c.Raw(func(any) error { return driver.ErrBadConn })
+		throwAway(c)
 	}
 	_ = c.Close()
 }
 
-// closed is the error of calls after Close, or whose context is over.
+// throwAway keeps a connection from going back to the pool.
+func throwAway(c *sql.Conn) { _ = c.Raw(func(any) error { return driver.ErrBadConn }) }
+
+// open is the error of calls after Close, or whose context is over.
 func (s *Store) open(ctx context.Context) error {
 	select {
 	case <-s.watch.gone:

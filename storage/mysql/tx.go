@@ -271,7 +271,7 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 	if err = ctx.Err(); err != nil {
 		return err
 	}
-	if err = tx.Commit(); err != nil {
+	if err = commit(ctx, tx); err != nil {
 		if ended := ctx.Err(); ended != nil {
 			err = withCause(ended, err)
 		}
@@ -281,6 +281,19 @@ func (s *Store) InTx(ctx context.Context, f func(tx *sql.Tx, w pawl.Writer) erro
 		return explain("commit", err)
 	}
 	s.watch.publish(&w.events)
+	return nil
+}
+
+// commit is tx.Commit that ends with ctx. Commit alone would wait for a server that does
+// not answer for as long as TCP does.
+func commit(ctx context.Context, tx *sql.Tx) error {
+	if ctx.Done() == nil {
+		return tx.Commit()
+	}
+	if _, err := tx.ExecContext(ctx, "COMMIT"); err != nil {
+		return err
+	}
+	_ = tx.Rollback() // of nothing: it ends tx
 	return nil
 }
 

@@ -270,7 +270,8 @@ const (
 	// Bury records a failure and moves the job to the dead-letter queue.
 	Bury
 	// Release hands the job back, its attempt unspent, after Delay, with a new
-	// priority if given. Without a Delay it keeps its RunAt and so its place.
+	// priority if given. Without a Delay it is ready and keeps its RunAt and so its
+	// place, whatever the clock was set to meanwhile.
 	Release
 	// SnoozeFor is Release by the handler's own wish.
 	SnoozeFor

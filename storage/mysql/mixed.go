@@ -196,6 +196,10 @@ func (m *mixed) add(i int, key string) {
 // duplicate answers a request whose unique key is held.
 func (m *mixed) duplicate(i int, h *record) {
 	req := m.e.reqs[i]
+	if h.id == req.ID { // another call has stored it since its ID was looked for
+		m.e.got(i, pawl.Exists, req.ID)
+		return
+	}
 	if req.OnDuplicate != pawl.Replace || !h.state.Waiting() {
 		m.e.got(i, pawl.Duplicate, h.id)
 		return

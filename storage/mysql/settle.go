@@ -194,6 +194,7 @@ func (b *batch) settleOne(f *jobs, o *pawl.Outcome, q *acks) verdict {
 // settleRecord moves a running job as the outcome says.
 func (b *batch) settleRecord(r *record, o *pawl.Outcome, q *acks) {
 	r.lastFence, r.lastVerb = r.fence, o.Verb
+	at := b.now
 	switch o.Verb {
 	case pawl.Ack:
 		b.ack(r, o.Result, q)
@@ -213,8 +214,11 @@ func (b *batch) settleRecord(r *record, o *pawl.Outcome, q *acks) {
 		return
 	default:
 		b.handBack(r, o)
+		if o.Delay <= 0 {
+			at = max(at, r.runAt) // it is ready also if the clock was set back meanwhile
+		}
 	}
-	r.wait(b.now)
+	r.wait(at)
 	b.due(r.queue, r.runAt)
 }
 

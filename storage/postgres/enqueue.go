@@ -219,6 +219,10 @@ func (e *enqueue) duplicate(i int) (held bool, err error) {
 	if err != nil {
 		return true, err
 	}
+	if holder == r.ID { // another call has stored it since its ID was looked for
+		e.got(i, pawl.Exists, r.ID)
+		return true, nil
+	}
 	e.got(i, pawl.Duplicate, holder)
 	if r.OnDuplicate == pawl.Replace && pawl.State(state).Waiting() {
 		e.got(i, pawl.Replaced, holder)

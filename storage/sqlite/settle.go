@@ -124,6 +124,7 @@ func (b *batch) ackAtOnce(o *pawl.Outcome) (bool, error) {
 // settleRecord moves a running job as the outcome says.
 func (b *batch) settleRecord(r *record, o *pawl.Outcome) error {
 	r.lastFence, r.lastVerb = r.fence, o.Verb
+	at := b.now
 	switch o.Verb {
 	case pawl.Ack:
 		return b.ack(r, o.Result)
@@ -140,8 +141,11 @@ func (b *batch) settleRecord(r *record, o *pawl.Outcome) error {
 		return b.end(r, r.finish(pawl.Buried, pawl.ReasonBury, b.now))
 	default:
 		b.handBack(r, o)
+		if o.Delay <= 0 {
+			at = max(at, r.runAt) // it is ready also if the clock was set back meanwhile
+		}
 	}
-	r.wait(b.now)
+	r.wait(at)
 	b.events.due(r.queue, r.runAt)
 	return b.save(r)
 }

@@ -24,7 +24,7 @@ func concurrentCases() []testCase {
 		},
 		{
 			name: "same ID under concurrent enqueues",
-			says: "An ID that is present changes nothing: of many enqueues of one ID at once, one stores it.",
+			says: "An ID that is present changes nothing: of many enqueues of one ID at once, one stores it, and to all others it exists.",
 			run:  concurrentID,
 		},
 		{
@@ -176,17 +176,31 @@ func concurrentKey(w *world) {
 }
 
 func concurrentID(w *world) {
-	q := complete(pawl.Request{})
-	var stored atomic.Int64
-	w.together(16, func(_ int, s pawl.Storage) error {
-		got, err := s.Enqueue(w.ctx, q)
-		if err == nil && got[0].Status == pawl.Stored {
-			stored.Add(1)
+	const n, rounds = 16, 5
+	ready := int64(0)
+	for i, r := range []pawl.Request{{}, {UniqueKey: "key"}, {UniqueKey: "key", OnDuplicate: pawl.Replace}} {
+		for round := range rounds {
+			if r.UniqueKey != "" {
+				r.UniqueKey = fmt.Sprint(i, round)
+			}
+			q := complete(r)
+			var stored, exists atomic.Int64
+			w.together(n, func(_ int, s pawl.Storage) error {
+				got, err := s.Enqueue(w.ctx, q)
+				switch {
+				case err != nil:
+				case got[0].Status == pawl.Stored:
+					stored.Add(1)
+				case got[0].Status == pawl.Exists && got[0].ID == q[0].ID:
+					exists.Add(1)
+				}
+				return err
+			})
+			ready++
+			if s := w.stats(); stored.Load() != 1 || exists.Load() != n-1 || s.Ready != ready {
+				w.Fatalf("%d receipts say stored and %d exists, %d jobs are ready; want 1, %d and %d", stored.Load(), exists.Load(), s.Ready, n-1, ready)
+			}
 		}
-		return err
-	})
-	if s := w.stats(); stored.Load() != 1 || s.Ready != 1 {
-		w.Fatalf("%d receipts say stored, %d jobs are ready; want 1 and 1", stored.Load(), s.Ready)
 	}
 }
 

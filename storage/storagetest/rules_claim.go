@@ -26,6 +26,11 @@ func claimDueRules() []testCase {
 			run:  claimOrderReturned, ordered: true,
 		},
 		{
+			name: "claim of a returned job when the clock was set back",
+			says: "A job released without a delay keeps its RunAt and is claimable, also if the clock was set back since it was enqueued.",
+			run:  claimSetBack,
+		},
+		{
 			name: "claim empties queues in strict order",
 			says: "Queues are emptied in the order of spec.Queues, each up to its own number, up to spec.Max jobs of all together.",
 			run:  claimQueues,
@@ -144,6 +149,19 @@ func claimOrderReturned(w *world) {
 	)
 	w.clock.Advance(time.Second)
 	w.same("claimed", idsOf(w.claim(10)), []pawl.ID{ids[2], ids[0], ids[3], ids[1]})
+}
+
+func claimSetBack(w *world) {
+	id := w.add(pawl.Request{})
+	for _, verb := range []pawl.Verb{pawl.Release, pawl.SnoozeFor, pawl.Skip} {
+		j := w.claimOne()
+		w.clock.Advance(-time.Hour)
+		w.settled(pawl.Outcome{Ref: j.Ref, Verb: verb})
+		if now := w.get(id); now.State != pawl.Ready || !now.RunAt.Equal(j.RunAt) {
+			w.Fatalf("after %v the job is %v and due at %v; want ready and %v", verb, now.State, now.RunAt, j.RunAt)
+		}
+	}
+	w.claimOne()
 }
 
 func claimQueues(w *world) {

@@ -73,7 +73,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.place, err = newPlace(ctx, r.o.storage, r.dir); err != nil {
 		return err
 	}
-	if r.direct, err = openStore(ctx, r.o.storage, r.place.direct, connections); err != nil {
+	if r.direct, err = openStore(ctx, r.o.storage, r.place.direct, connections, nil); err != nil {
 		return err
 	}
 	r.q = pawl.New(r.direct.Storage, queueOptions(&config{Name: "controller", Lease: r.o.lease}))

@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/pawlq/pawl => ..
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/google/go-cmp v0.7.0
 	github.com/google/uuid v1.6.0

@@ -7,6 +7,7 @@
 //	go run . -storage postgres -jobs 1000000 -for 10m -results RESULTS.md
 //	go run . -soak /tmp/soak -results RESULTS.md    # until all is reached; start it again to go on
 //	go run . -storage memory -faults=false
+//	go run . -storage redis -linear 1000        # small histories of calls
 //	go run . show FOLDER ID     # what histories that were kept tell of a job
 //
 // See README.md for what is checked.
@@ -57,6 +58,9 @@ func start(ctx context.Context, args []string) error {
 	if o.soak != "" {
 		return runSoak(ctx, o, goals, os.Stdout)
 	}
+	if o.linear > 0 {
+		return linearize(ctx, o, os.Stdout)
+	}
 	_, err = torture(ctx, o, os.Stdout)
 	return err
 }
@@ -77,6 +81,7 @@ type options struct {
 	drain              time.Duration
 	results, keep      string
 	only, soak         string
+	linear             int
 	skew               time.Duration
 	vacuity            bool
 }
@@ -105,6 +110,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.only, "only", "", "make only these `faults`, such as \"server kills,worker pauses\"")
 	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
 	f.StringVar(&o.soak, "soak", "", "make runs until all goals are reached, of a storage if one is named, for 150m at most if nothing else is said; keep the totals in this `folder`, and go on from them")
+	f.IntVar(&o.linear, "linear", 0, "look for an order of the calls of so many small `histories` instead")
 	f.StringVar(&o.keep, "keep", "", "leave histories and logs in this `folder`")
 	f.BoolVar(&o.vacuity, "vacuity", true, "fail if the faults did not really hit")
 	if err := f.Parse(args); err != nil {

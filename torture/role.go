@@ -90,7 +90,7 @@ func play(text string) error {
 func patientOpen(ctx context.Context, c *config) (*store, error) {
 	for {
 		try, cancel := context.WithTimeout(ctx, openTimeout)
-		s, err := openStore(try, c.Storage, c.DSN, c.Connections)
+		s, err := openStore(try, c.Storage, c.DSN, c.Connections, nil)
 		cancel()
 		if err == nil || ctx.Err() != nil {
 			return s, err

@@ -49,20 +49,20 @@ const (
 	dialTimeout = 2 * time.Second
 )
 
-// openStore opens a storage by name.
-func openStore(ctx context.Context, storage, dsn string, conns int) (*store, error) {
+// openStore opens a storage by name. Its clock is nil but where that is to be set.
+func openStore(ctx context.Context, storage, dsn string, conns int, clock func() time.Time) (*store, error) {
 	switch storage {
 	case "memory":
-		s := memory.New(nil)
+		s := memory.New(&memory.Options{Clock: clock})
 		return &store{Storage: s, close: s.Close}, nil
 	case "sqlite":
-		return openSQLite(ctx, dsn)
+		return openSQLite(ctx, dsn, clock)
 	case "postgres":
-		return openPostgres(ctx, dsn, conns)
+		return openPostgres(ctx, dsn, conns, clock)
 	case "mysql":
-		return openMySQL(ctx, dsn, conns)
+		return openMySQL(ctx, dsn, conns, clock)
 	case "redis":
-		return openRedis(ctx, dsn, conns)
+		return openRedis(ctx, dsn, conns, clock)
 	}
 	return nil, fmt.Errorf("no storage %q", storage)
 }
@@ -70,8 +70,8 @@ func openStore(ctx context.Context, storage, dsn string, conns int) (*store, err
 // storages lists what openStore knows.
 func storages() []string { return []string{"memory", "sqlite", "postgres", "mysql", "redis"} }
 
-func openSQLite(ctx context.Context, path string) (*store, error) {
-	s, err := sqlite.Open(ctx, path, nil)
+func openSQLite(ctx context.Context, path string, clock func() time.Time) (*store, error) {
+	s, err := sqlite.Open(ctx, path, &sqlite.Options{Clock: clock})
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func noteSQL(t *sql.Tx) func(context.Context, string, pawl.Ref) error {
 	}
 }
 
-func openPostgres(ctx context.Context, dsn string, conns int) (*store, error) {
+func openPostgres(ctx context.Context, dsn string, conns int, clock func() time.Time) (*store, error) {
 	c, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, err
@@ -97,7 +97,7 @@ func openPostgres(ctx context.Context, dsn string, conns int) (*store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := postgres.New(ctx, pool, nil)
+	s, err := postgres.New(ctx, pool, &postgres.Options{Clock: clock})
 	if err != nil {
 		pool.Close()
 		return nil, err
@@ -114,7 +114,7 @@ func openPostgres(ctx context.Context, dsn string, conns int) (*store, error) {
 	return &store{Storage: s, close: closeAll, pool: pool, inTx: inTx}, nil
 }
 
-func openMySQL(ctx context.Context, dsn string, conns int) (*store, error) {
+func openMySQL(ctx context.Context, dsn string, conns int, clock func() time.Time) (*store, error) {
 	c, err := gomysql.ParseDSN(dsn)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func openMySQL(ctx context.Context, dsn string, conns int) (*store, error) {
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	s, err := mysql.New(ctx, db, nil)
+	s, err := mysql.New(ctx, db, &mysql.Options{Clock: clock})
 	if err != nil {
 		db.Close()
 		return nil, err
@@ -139,9 +139,9 @@ func openMySQL(ctx context.Context, dsn string, conns int) (*store, error) {
 	return &store{Storage: s, close: closeAll, db: db, inTx: inTx}, nil
 }
 
-func openRedis(ctx context.Context, addr string, conns int) (*store, error) {
+func openRedis(ctx context.Context, addr string, conns int, clock func() time.Time) (*store, error) {
 	client := goredis.NewClient(&goredis.Options{Network: "unix", Addr: addr, DialTimeout: dialTimeout, PoolSize: conns})
-	s, err := redis.New(ctx, client, nil)
+	s, err := redis.New(ctx, client, &redis.Options{Clock: clock})
 	if err != nil {
 		client.Close()
 		return nil, err

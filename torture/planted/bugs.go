@@ -25,6 +25,9 @@ type Bug struct {
 	Edits [][2]string
 	// Catch names invariants of which at least one must be reported.
 	Catch []string
+	// Linear says that it also shows in small histories of calls, as answers that no order
+	// of these explains.
+	Linear bool
 }
 
 // Bugs lists all of them.
@@ -32,49 +35,49 @@ func Bugs() []Bug {
 	return []Bug{
 		{"ack-without-fence", "memory", "storage/memory/settle.go", [][2]string{
 			{"if !r.current(&o.Ref) {", "if r.state != pawl.Running {"},
-		}, []string{check.StaleWrite}},
+		}, []string{check.StaleWrite}, true},
 		{"rescue-without-compare", "memory", "storage/memory/sweep.go", [][2]string{
 			{"import (\n\t\"context\"\n", "import (\n\t\"context\"\n\t\"time\"\n"},
 			{"\t\tif r == nil {\n\t\t\treturn\n\t\t}\n\t\tref := r.ref()",
 				"\t\tif r == nil {\n\t\t\treturn\n\t\t}\n\t\tref := r.ref()\n\t\ts.mu.Unlock()\n\t\ttime.Sleep(100 * time.Millisecond)\n\t\ts.mu.Lock()"},
-		}, []string{check.Overlap, check.Final, check.Executions, check.StaleWrite}},
+		}, []string{check.Overlap, check.Final, check.Executions, check.StaleWrite}, true},
 		{"attempt-as-fence", "memory", "storage/memory/claim.go", [][2]string{
 			{"r.run(c, s.fence, spec.Lease, now)", "r.run(c, int64(r.attempt)+1, spec.Lease, now)"},
-		}, []string{check.Claims, check.Executions, check.StaleWrite}},
+		}, []string{check.Claims, check.Executions, check.StaleWrite}, true},
 		{"claim-without-recheck", "memory", "storage/memory/claim.go", [][2]string{
 			{"\t\tr := q.first(pawl.Ready)\n",
 				"\t\tr := q.first(pawl.Ready)\n\t\tif n == 0 {\n\t\t\ts.mu.Unlock()\n\t\t\ttime.Sleep(time.Millisecond)\n\t\t\ts.mu.Lock()\n\t\t}\n" +
 					"\t\tif r.queue == nil {\n\t\t\treturn jobs\n\t\t}\n"},
-		}, []string{check.Overlap, check.Executions, check.Final}},
+		}, []string{check.Overlap, check.Executions, check.Final}, true},
 		{"ack-before-effect", "postgres", "storage/postgres/tx.go", [][2]string{
 			{"if err := st.inTx(ctx, t.run); err != nil {\n\t\t\treturn err\n\t\t}",
 				"if _, err := t.s.settle(ctx, outcomes); err != nil {\n\t\t\treturn err\n\t\t}"},
-		}, []string{check.Effects}},
+		}, []string{check.Effects}, false},
 		{"enqueue-outside-transaction", "postgres", "storage/postgres/tx.go", [][2]string{
 			{"\te := t.s.newEnqueue(ctx, reqs)\n", "\tif len(reqs) > 0 {\n\t\treturn t.s.Enqueue(ctx, reqs)\n\t}\n\te := t.s.newEnqueue(ctx, reqs)\n"},
-		}, []string{check.Ghost}},
+		}, []string{check.Ghost}, false},
 		{"early-start", "memory", "storage/memory/enqueue.go", [][2]string{
 			{"after(now, max(q.Delay, 0))", "after(now, max(q.Delay*3/4, 0))"},
-		}, []string{check.Early}},
+		}, []string{check.Early}, true},
 		{"lease-index-left-behind", "memory", "storage/memory/settle.go", [][2]string{
 			{"\tr.leaseUntil = after(now, n.Lease)\n", ""},
-		}, []string{check.Overlap}},
+		}, []string{check.Overlap}, true},
 		{"unknown-commit-retried", "postgres", "storage/postgres/tx.go", [][2]string{
 			{"\t\treturn explain(\"commit\", err)\n", "\t\treturn s.InTx(ctx, f)\n"},
-		}, []string{check.Lost, check.Effects}},
+		}, []string{check.Lost, check.Effects}, false},
 		{"double-wake-double-run", "memory", "worker/fetch.go", [][2]string{
 			{"\truns := make([]run, len(c.Jobs))\n",
 				"\tif len(c.Jobs) > 1 {\n\t\tc.Jobs = append(c.Jobs, c.Jobs[0])\n\t}\n\truns := make([]run, len(c.Jobs))\n"},
-		}, []string{check.Executions}},
+		}, []string{check.Executions}, false},
 		{"delete-before-bury", "memory", "storage/memory/settle.go", [][2]string{
 			{"s.finish(r, pawl.Buried, attempts, now)", "s.forget(r)"},
-		}, []string{check.Lost}},
+		}, []string{check.Lost}, true},
 		{"unique-without-lock", "memory", "storage/memory/enqueue.go", [][2]string{
 			{"import (\n\t\"context\"\n\t\"slices\"\n", "import (\n\t\"context\"\n\t\"slices\"\n\t\"time\"\n"},
 			{"\tif err := s.makeRoom(q, now); err != nil {\n\t\treturn pawl.Receipt{}, err\n\t}\n",
 				"\tif q.UniqueKey != \"\" {\n\t\ts.mu.Unlock()\n\t\ttime.Sleep(30 * time.Millisecond)\n\t\ts.mu.Lock()\n\t}\n" +
 					"\tif err := s.makeRoom(q, now); err != nil {\n\t\treturn pawl.Receipt{}, err\n\t}\n"},
-		}, []string{check.Unique}},
+		}, []string{check.Unique}, true},
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/torture/linear"
 )
 
 // Limits of a run with a bug.
@@ -40,7 +41,11 @@ func TestPlanted(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			attack(t, build(t, overlay, dir), b)
+			program := build(t, overlay, dir)
+			attack(t, program, b)
+			if b.Linear {
+				disorder(t, program, b)
+			}
 		})
 	}
 }
@@ -85,6 +90,18 @@ func TestWrongClocks(t *testing.T) {
 				t.Errorf("%v\n%s", err, out)
 			}
 		})
+	}
+}
+
+// disorder demands that a program with a bug gives answers in small histories of calls that
+// no order of these explains.
+func disorder(t *testing.T, program string, b Bug) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "-linear", "2000", "-storage", b.Storage, "-seed", "1").CombinedOutput()
+	if err == nil || !bytes.Contains(out, []byte(linear.ErrOrder.Error())) {
+		t.Errorf("small histories do not show it: %v\n%.1000s", err, out)
 	}
 }
 

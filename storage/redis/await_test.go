@@ -3,7 +3,6 @@ package redis_test
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -152,9 +151,7 @@ func TestRepeatedBeforeTheLateAnswer(t *testing.T) {
 		t.Fatalf("claimed %v, error %v", got.Jobs, err)
 	}
 	close(h.free)
-	for s.Claiming() > 0 {
-		runtime.Gosched()
-	}
+	eventually(t, "no call without an answer", func() bool { return s.Claiming() == 0 })
 	lost, err := s.Settle(t.Context(), []pawl.Outcome{
 		{Ref: got.Jobs[0].Ref, Verb: pawl.Ack}, {Ref: got.Jobs[1].Ref, Verb: pawl.Ack},
 	})

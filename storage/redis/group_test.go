@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +30,15 @@ func calls(t *testing.T, c *client.Client) (n int) {
 		}
 	}
 	return n
+}
+
+// twoUnderWay waits for two calls of a server that is held up.
+func twoUnderWay(t *testing.T, c *client.Client) {
+	t.Helper()
+	eventually(t, "two calls under way", func() bool {
+		st := c.PoolStats()
+		return st.TotalConns-st.IdleConns >= 2
+	})
 }
 
 // TestSharedEnqueues lets many callers enqueue while the server is held up: all
@@ -63,9 +71,7 @@ func TestSharedEnqueues(t *testing.T) {
 		})
 	}
 	// When two calls are under way, a caller whose context ends is not held up.
-	for st := c.PoolStats(); st.TotalConns-st.IdleConns < 2; st = c.PoolStats() {
-		runtime.Gosched()
-	}
+	twoUnderWay(t, c)
 	over, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	never := request(pawl.Request{})
@@ -136,9 +142,7 @@ func TestBatchJobs(t *testing.T) {
 				}
 			})
 		}
-		for st := c.PoolStats(); st.TotalConns-st.IdleConns < 2; st = c.PoolStats() {
-			runtime.Gosched()
-		}
+		twoUnderWay(t, c)
 		if err := server.Resume(); err != nil {
 			t.Fatal(err)
 		}

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -25,6 +26,16 @@ func request(r pawl.Request) *pawl.Request {
 func asking(n int) pawl.ClaimSpec {
 	return pawl.ClaimSpec{
 		Queues: []pawl.QueueAsk{{Queue: "default", Max: n}}, Max: n, Lease: time.Minute, Worker: "worker", Token: rand.Int64(),
+	}
+}
+
+// eventually waits for something that nothing tells of.
+func eventually(t *testing.T, what string, reached func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !reached(); runtime.Gosched() {
+		if time.Now().After(end) {
+			t.Fatalf("not reached within %v: %s", patience, what)
+		}
 	}
 }
 

@@ -226,15 +226,13 @@ func TestClosedClaimers(t *testing.T) {
 	}
 	all[1].stop()
 	channel := all[1].s.Prefix() + ":events:*"
-	for { // the server sees a connection end in its own time
+	eventually(t, "the end of a connection, which the server sees in its own time", func() bool {
 		open, err := c.PubSubChannels(t.Context(), channel).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(open) == 1 {
-			break
-		}
-	}
+		return len(open) == 1
+	})
 	if _, err := all[0].s.Sweep(t.Context(), pawl.SweepSpec{Limit: 10}); err != nil {
 		t.Fatal(err)
 	}

@@ -259,3 +259,20 @@ func TestManyDeadClaimers(t *testing.T) {
 		}
 	}
 }
+
+// TestToldAfterClockSetBack tells of a job although the last time that all were told is
+// still to come.
+func TestToldAfterClockSetBack(t *testing.T) {
+	l := herd(t, 1)[0]
+	c := connect(t, testserver.Redis(t))
+	mustEnqueue(t, l.s, request(pawl.Request{Delay: time.Hour})) // which all are told of too
+	for e := l.next(); e.Queue != "default"; e = l.next() {
+	}
+	at := time.Now().Add(time.Hour).UnixMicro()
+	if err := c.HSet(t.Context(), l.s.Prefix()+":{default}:i", "told", at).Err(); err != nil {
+		t.Fatal(err)
+	}
+	enqueueSome(t, l.s, 1)
+	for e := l.next(); e.Queue != "default"; e = l.next() {
+	}
+}

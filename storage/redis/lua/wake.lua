@@ -7,14 +7,13 @@ local function first(q, i)
 end
 
 -- broadcast tells all. It is for those who do not claim, so a message in some
--- milliseconds is enough.
-local function broadcast(q, text)
+-- milliseconds is enough, unless the clock was set back.
+local function broadcast(q)
 	local t = args.now > 0 and realtime() or now
-	if text == 'R0' then
-		if t - tonumber(call('HGET', q.k[INFO], 'told') or 0) < 5000 then return end
-		call('HSET', q.k[INFO], 'told', string.format('%.0f', t))
-	end
-	call('PUBLISH', args.channel, text .. ' ' .. name(q))
+	local since = t - tonumber(call('HGET', q.k[INFO], 'told') or 0)
+	if since >= 0 and since < 5000 then return end
+	call('HSET', q.k[INFO], 'told', string.format('%.0f', t))
+	call('PUBLISH', args.channel, 'R0 ' .. name(q))
 end
 
 -- wakesome tells some claimers, and returns for how many jobs none was found.
@@ -37,7 +36,7 @@ end
 local function wake(q, n)
 	if q.paused or n <= 0 then return end
 	local idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
-	if #idle == 0 then return not q.quiet and broadcast(q, 'R0') end
+	if #idle == 0 then return not q.quiet and broadcast(q) end
 	local left = n
 	for _ = 1, 16 do
 		left = wakesome(q, left, idle)

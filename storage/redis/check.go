@@ -39,6 +39,9 @@ func (s *Store) check(ctx context.Context, strict bool) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkChannels(ctx); err != nil {
+		return err
+	}
 	return s.checkLayout(ctx)
 }
 
@@ -68,26 +71,42 @@ func (s *Store) checkMasters(ctx context.Context, c *redis.ClusterClient, look f
 }
 
 func (s *Store) checkServer(ctx context.Context, c redis.UniversalClient, strict bool) error {
-	text, err := await(ctx, func() (string, error) { return c.Info(ctx).Result() })
+	if err := s.checkKind(ctx, c); err != nil {
+		return err
+	}
+	all, err := risks(ctx, c)
 	if err != nil {
 		return err
 	}
-	info := parseInfo(text)
-	major, _, _ := strings.Cut(info["redis_version"], ".")
-	if n, err := strconv.Atoi(major); err != nil || n < minVersion {
-		return fmt.Errorf("%w: version %q, need %d.0 or newer", ErrServer, info["redis_version"], minVersion)
-	}
-	if role := info["role"]; role != "master" {
-		return fmt.Errorf("%w: %w, %s", ErrServer, errRole, role)
-	}
-	if info["cluster_enabled"] == "1" && !s.cluster {
-		return fmt.Errorf("%w: it is a node of a cluster, which needs a redis.ClusterClient", ErrServer)
-	}
-	for _, what := range risks(info, fsyncPolicy(ctx, c)) {
+	for _, what := range all {
 		if strict {
 			return fmt.Errorf("%w: %s", ErrServer, what)
 		}
 		s.log.WarnContext(ctx, "pawl/redis: jobs may be lost: "+what)
+	}
+	return nil
+}
+
+// checkKind asks with HELLO what the server is. INFO, which says it too, is refused to many
+// users.
+func (s *Store) checkKind(ctx context.Context, c redis.UniversalClient) error {
+	server, err := await(ctx, func() (map[string]any, error) {
+		hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
+		err := c.Process(ctx, hello)
+		return hello.Val(), err
+	})
+	if err != nil {
+		return err
+	}
+	major, _, _ := strings.Cut(str(server["version"]), ".")
+	if n, err := strconv.Atoi(major); err != nil || n < minVersion {
+		return fmt.Errorf("%w: version %q, need %d.0 or newer", ErrServer, server["version"], minVersion)
+	}
+	if role := server["role"]; role != "master" {
+		return fmt.Errorf("%w: %w, %v", ErrServer, errRole, role)
+	}
+	if server["mode"] == "cluster" && !s.cluster {
+		return fmt.Errorf("%w: it is a node of a cluster, which needs a redis.ClusterClient", ErrServer)
 	}
 	return nil
 }
@@ -103,27 +122,45 @@ func parseInfo(text string) map[string]string {
 	return info
 }
 
-// fsyncPolicy is the server's appendfsync, empty where it does not say.
-func fsyncPolicy(ctx context.Context, c redis.UniversalClient) string {
-	config, err := await(ctx, func() (map[string]string, error) { return c.ConfigGet(ctx, "appendfsync").Result() })
-	if err != nil {
-		return "" // hosted servers don't let everyone ask
+// risks says what of a server's settings can lose accepted jobs. What it refuses to tell
+// counts as a risk.
+func risks(ctx context.Context, c redis.UniversalClient) (all []string, err error) {
+	text, err := await(ctx, func() (string, error) { return c.Info(ctx).Result() })
+	if redis.IsPermissionError(err) {
+		return []string{"the user may not ask for the server's settings: " + err.Error()}, nil
 	}
-	return config["appendfsync"]
-}
-
-// risks says what of a server's settings can lose accepted jobs.
-func risks(info map[string]string, fsync string) (all []string) {
+	if err != nil {
+		return nil, err
+	}
+	info := parseInfo(text)
 	if policy := info["maxmemory_policy"]; info["maxmemory"] != "0" && policy != "noeviction" {
 		all = append(all, "maxmemory-policy is "+policy+", which deletes jobs when the memory is full; set noeviction")
 	}
+	if info["aof_enabled"] != "1" {
+		return append(all, "appendonly is off, so a crash of the server loses what is newer than its last snapshot; set appendonly yes"), nil
+	}
+	config, err := await(ctx, func() (map[string]string, error) { return c.ConfigGet(ctx, "appendfsync").Result() })
+	var refused redis.Error
 	switch {
-	case info["aof_enabled"] != "1":
-		all = append(all, "appendonly is off, so a crash of the server loses what is newer than its last snapshot; set appendonly yes")
-	case fsync == "no":
+	case errors.As(err, &refused): // hosted servers don't let everyone ask
+		return append(all, "appendfsync is not known, and may be no: "+err.Error()), nil
+	case err != nil:
+		return nil, err
+	case config["appendfsync"] == "no":
 		all = append(all, "appendfsync is no, so a loss of power loses what the system has not yet written; set everysec or always")
 	}
-	return all
+	return all, nil
+}
+
+// checkChannels warns if wake-ups are refused to the user, as they are by default to those
+// that were made for Redis 7.
+func (s *Store) checkChannels(ctx context.Context) error {
+	_, err := await(ctx, func() (int64, error) { return s.client.Publish(ctx, s.names.channel+":-", "").Result() })
+	if redis.IsPermissionError(err) {
+		s.log.WarnContext(ctx, "pawl/redis: no wake-ups, workers only poll; give the user the channels &"+s.names.channel+"*", "err", err)
+		return nil
+	}
+	return err
 }
 
 // checkLayout enters the version of the layout, or compares it.

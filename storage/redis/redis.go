@@ -11,12 +11,15 @@
 //
 //   - appendonly yes, appendfsync always: nothing is lost by a crash of the server
 //     or a loss of power.
-//   - appendonly yes, appendfsync everysec: nothing is lost by a crash of the
-//     server; a loss of power loses about the last second.
+//   - appendonly yes, appendfsync everysec: a crash of the server loses nothing, but up to
+//     two seconds if its disk was so slow that the last fsync was still going on; a loss
+//     of power loses about the last second.
 //   - appendonly no: a crash loses what is newer than the last snapshot.
 //   - maxmemory with another maxmemory-policy than noeviction: jobs are deleted
 //     when the memory is full. With noeviction Enqueue fails then, and all else
 //     goes on, also New, so that those who start can make room.
+//
+// What the server does not let its user ask counts as a risk.
 //
 // A failover to a replica loses what that replica had not yet received, also what
 // was accepted, and can bring back what was settled, so that a job runs again. A
@@ -36,6 +39,19 @@
 // The client library repeats a call by itself only if it had not been sent. What
 // comes back as an error may have had its effect, and repeating it is safe, as the
 // contract says.
+//
+// # Rights
+//
+// A user of the server (ACL) needs no more than
+//
+//	~pawl:* &pawl:events* +@hash +@sortedset +@scripting +@pubsub
+//	+hello +info +config|get +exists +del +time +ping
+//
+// with Options.Prefix for pawl, and on a cluster what the client asks its nodes. Without
+// info and config|get New can't see what may be lost. Without the channels, which a new
+// user of Redis 7 does not get by itself, there are no wake-ups, and New warns of it.
+// All databases of a server share its channels, so installations in two of them need
+// different prefixes too.
 //
 // # Clusters
 //
@@ -105,7 +121,7 @@
 // divided queues. Pools on it have been through crashes, failovers of a cluster and of
 // Sentinel, moved slots, a cluster that is down, replicas in the place of masters, long
 // loads, lost replies, a full memory, and SCRIPT FLUSH all the time. Valkey has not been
-// run. There is no limit by count for completed jobs.
+// run.
 package redis
 
 import (

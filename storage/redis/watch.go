@@ -183,8 +183,8 @@ func (w *watchers) listen(ctx context.Context, before <-chan struct{}, done chan
 
 // failed notes that nothing is heard for now.
 func (w *watchers) failed(ctx context.Context, failures int, err error) {
-	if w.subscribed.Swap(false) {
-		w.s.log.WarnContext(ctx, "pawl/redis: lost the connection that listens; workers poll until it is back", "err", err)
+	if w.subscribed.Swap(false) || failures == 0 {
+		w.s.log.WarnContext(ctx, "pawl/redis: no connection listens; workers poll until one does", "err", err)
 	}
 	t := time.NewTimer(min(10*time.Millisecond<<failures, listenPause))
 	defer t.Stop()

@@ -6,6 +6,13 @@ local function first(q, i)
 	return f[2] and tonumber(f[2]), f[1]
 end
 
+-- publish returns how many have heard. What they are told is a hint, so a user that may
+-- not publish does not make a script fail that has done its work.
+local function publish(channel, text)
+	local heard = redis.pcall('PUBLISH', channel, text)
+	return type(heard) == 'number' and heard or 0
+end
+
 -- broadcast tells all. It is for those who do not claim, so a message in some
 -- milliseconds is enough, unless the clock was set back.
 local function broadcast(q)
@@ -13,7 +20,7 @@ local function broadcast(q)
 	local since = t - tonumber(call('HGET', q.k[INFO], 'told') or 0)
 	if since >= 0 and since < 5000 then return end
 	call('HSET', q.k[INFO], 'told', string.format('%.0f', t))
-	call('PUBLISH', args.channel, 'R0 ' .. name(q))
+	publish(args.channel, 'R0 ' .. name(q))
 end
 
 -- wakesome tells some claimers, and returns for how many jobs none was found.
@@ -21,7 +28,7 @@ local function wakesome(q, n, idle)
 	for i = 1, #idle, 2 do
 		call('HDEL', q.k[IDLE], idle[i])
 		local to = string.match(idle[i], '^%S+')
-		local heard = call('PUBLISH', args.channel .. ':' .. to, 'R0 ' .. name(q))
+		local heard = publish(args.channel .. ':' .. to, 'R0 ' .. name(q))
 		-- On a cluster the receiver may be connected to another node.
 		n = n - (heard > 0 and tonumber(idle[i + 1]) or args.cluster and 1 or 0)
 		if n <= 0 then return n end
@@ -44,18 +51,18 @@ local function wake(q, n)
 		idle = call('HRANDFIELD', q.k[IDLE], 8, 'WITHVALUES')
 		if #idle == 0 then break end
 	end
-	if left == n and (#idle > 0 or not q.quiet) then call('PUBLISH', args.channel, 'R0 ' .. name(q)) end
+	if left == n and (#idle > 0 or not q.quiet) then publish(args.channel, 'R0 ' .. name(q)) end
 end
 
 -- tell publishes what the changes mean for others.
 local function tell(q)
 	for _, e in ipairs(q.ended) do
-		call('PUBLISH', args.channel, 'E' .. string.format('%.0f', e[2]) .. ' ' .. name(q) .. ' ' .. e[1])
+		publish(args.channel, 'E' .. string.format('%.0f', e[2]) .. ' ' .. name(q) .. ' ' .. e[1])
 	end
 	if q.fresh > 0 then wake(q, q.fresh) end
 	-- A job due before all others moves the time that idle claimers sleep until.
 	if q.later and not q.paused and first(q, LATER) == q.later then
-		call('PUBLISH', args.channel, 'R' .. string.format('%.0f', math.max(q.later - now, 0)) .. ' ' .. name(q))
+		publish(args.channel, 'R' .. string.format('%.0f', math.max(q.later - now, 0)) .. ' ' .. name(q))
 	end
 end
 

@@ -32,6 +32,9 @@ func TestRepair(t *testing.T) {
 				}
 			}
 			workOff(t, s, key != "b")
+			if key == "b" {
+				wantStats(t, s, pawl.QueueStats{})
+			}
 			now = now.Add(2 * time.Hour)
 			for range 30 {
 				if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000, BuriedRetention: time.Minute}); err != nil {
@@ -42,6 +45,25 @@ func TestRepair(t *testing.T) {
 				t.Errorf("numbers at the end: %+v, %v", st, err)
 			}
 		})
+	}
+}
+
+// TestPayloadsLost reads jobs whose payloads are gone: they are not there.
+func TestPayloadsLost(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Logger: slog.New(slog.DiscardHandler)})
+	damage(t, s)
+	page, err := s.List(t.Context(), pawl.ListSpec{Limit: 10})
+	if err != nil || len(page.Jobs) != 7 {
+		t.Fatal(len(page.Jobs), err)
+	}
+	if err := c.Del(t.Context(), s.Prefix()+":{default}:b").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range page.Jobs {
+		if got, err := s.Get(t.Context(), "default", j.ID); err != nil || got[0] != nil {
+			t.Errorf("a %v job: %+v, %v", j.State, got, err)
+		}
 	}
 }
 

@@ -1,12 +1,12 @@
--- Reads jobs by ID. What is missing is empty.
+-- Reads jobs by ID. What is missing is empty, and so is a job whose payload is gone.
 
 local q, found = open(0), {}
 load(q, args.ids)
 for _, id in ipairs(args.ids) do
 	local r, n = q.rec[id], #found
-	if r then
-		found[n + 1], found[n + 2] = r[STAT], call('HGET', q.k[STATE], id) or ''
-		found[n + 3] = call('HGET', q.k[BODY], id) or ''
+	local body = r and call('HGET', q.k[BODY], id)
+	if body then
+		found[n + 1], found[n + 2], found[n + 3] = r[STAT], call('HGET', q.k[STATE], id) or '', body
 		found[n + 4] = r[FAILED] == 1 and call('HGET', q.k[EXTRA], 'f' .. id) or ''
 		found[n + 5] = r[PROGRESS] == 1 and call('HGET', q.k[EXTRA], 'p' .. id) or ''
 		found[n + 6] = r[RESULT] == 1 and call('HGET', q.k[EXTRA], 'r' .. id) or ''

@@ -242,6 +242,10 @@ local function lookatindex(q, state, cursor)
 		if not r or r[STAT] ~= state or member(id, r) ~= entry then
 			zput(q, INDEXES[state], entry, false)
 			repaired = repaired + 1
+		elseif state ~= sRUNNING and call('HEXISTS', q.k[BODY], id) == 0 then
+			unlink(q, id, r) -- its payload was lost, so it can't run any more
+			remove(q, id, r)
+			repaired = repaired + 1
 		end
 	end
 	return found[1]

@@ -145,6 +145,10 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 	for _, p := range parts {
 		keys = c.s.names.queue(keys, p.tag)
 	}
+	parts, err := c.unload(ctx, keys, parts)
+	if err != nil {
+		return err
+	}
 	abandon := func(wait func() (any, error)) {
 		if how != claimNothing {
 			c.abandon(parts, wait)

@@ -3,6 +3,7 @@ package redis_test
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -86,4 +87,35 @@ func TestBigPayloads(t *testing.T) {
 		t.Errorf("claimed %d jobs", len(got))
 	}
 	mustSettle(t, s, acks(got))
+}
+
+// TestBigResults settles with more results than the server is given at once. What is
+// settled twice in one call is settled, also if the first time removed it.
+func TestBigResults(t *testing.T) {
+	const jobs, size, most = 40, 1 << 20, 32 << 20
+	c := connect(t, testserver.NewRedis(t, &testserver.RedisOptions{Fsync: "off"}))
+	s := open(t, c, nil)
+	keep := request(pawl.Request{})
+	mustEnqueue(t, s, append(requests(jobs, pawl.Request{Retention: pawl.DeleteNow}), keep)...)
+	outcomes := acks(mustClaim(t, s, jobs+1))
+	for i := range outcomes {
+		outcomes[i].Result = bytes.Repeat([]byte{byte(i)}, size)
+	}
+	foreign := outcomes[jobs/2]
+	foreign.Ref.Fence++
+	outcomes = slices.Concat(outcomes[:jobs/2], []pawl.Outcome{foreign}, outcomes[jobs/2:], outcomes)
+	mustEnqueue(t, s, request(pawl.Request{}))
+	before := memory(t, c, "used_memory")
+	lost, claimed, err := s.Cycle(t.Context(), outcomes, asking(5))
+	if err != nil || !slices.Equal(lost, []pawl.Ref{foreign.Ref}) || len(claimed.Jobs) != 1 {
+		t.Fatalf("lost %v, claimed %d, error %v", lost, len(claimed.Jobs), err)
+	}
+	if more := memory(t, c, "used_memory_peak") - before; more > most {
+		t.Errorf("it took %d MiB", more>>20)
+	}
+	got, err := s.Get(t.Context(), "default", keep.ID)
+	if err != nil || got[0] == nil || !bytes.Equal(got[0].Result, bytes.Repeat([]byte{jobs}, size)) {
+		t.Errorf("the result is not there: %v", err)
+	}
+	wantStats(t, s, pawl.QueueStats{Running: 1, Completed: 1})
 }

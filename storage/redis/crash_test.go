@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,12 +50,33 @@ func TestScriptsFlushed(t *testing.T) {
 // flushScripts empties the server's cache of scripts until the test ends.
 func flushScripts(t *testing.T, c *client.Client) {
 	t.Helper()
+	allTheTime(t, func(ctx context.Context) error { return c.ScriptFlush(ctx).Err() })
+}
+
+// TestConnectionsKilled has the server end all connections all the time.
+func TestConnectionsKilled(t *testing.T) {
+	server := testserver.NewRedis(t, nil)
+	s, root := open(t, connect(t, server), nil), connect(t, server)
+	l := startLoad(t, s)
+	stop := allTheTime(t, func(ctx context.Context) error {
+		return root.ClientKillByFilter(ctx, "TYPE", "normal", "SKIPME", "yes").Err()
+	})
+	l.await(1000)
+	l.stop()
+	stop()
+	l.finish(open(t, root, &redis.Options{Clock: ahead}))
+	wantClaimedOnce(t, s, l)
+}
+
+// allTheTime does something every 5 ms until it is stopped, at the latest when the test ends.
+func allTheTime(t *testing.T, do func(ctx context.Context) error) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	flushed := make(chan error)
+	done := make(chan error)
 	go func() {
 		for ctx.Err() == nil {
-			if err := c.ScriptFlush(context.WithoutCancel(ctx)).Err(); err != nil {
-				flushed <- err
+			if err := do(context.WithoutCancel(ctx)); err != nil {
+				done <- err
 				return
 			}
 			select {
@@ -62,23 +84,37 @@ func flushScripts(t *testing.T, c *client.Client) {
 			case <-time.After(5 * time.Millisecond):
 			}
 		}
-		flushed <- nil
+		done <- nil
 	}()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-flushed; err != nil {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
-// A cutter makes connections whose every nth reply is lost, and them with it.
+// A cutter makes connections that it cuts at every nth reply, or request.
 type cutter struct {
-	every int64 // 0 cuts none
+	how   cut
 	n     atomic.Int64
 	armed atomic.Bool
 	cuts  atomic.Int64
 }
+
+const cutEvery = 10
+
+// A cut is where a connection ends.
+type cut int
+
+const (
+	replyLost cut = iota
+	replyTorn
+	requestLost
+	requestTorn
+)
 
 type cutConn struct {
 	net.Conn
@@ -90,33 +126,69 @@ func (c *cutter) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	return &cutConn{conn, c}, err
 }
 
-func (c *cutConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if err == nil && c.c.armed.Load() && c.c.n.Add(1)%c.c.every == 0 {
-		c.c.cuts.Add(1)
-		_ = c.Conn.Close()
-		return 0, net.ErrClosed
+// due reports whether this one of the replies, or requests, is cut.
+func (c *cutter) due() bool {
+	if !c.armed.Load() || c.n.Add(1)%cutEvery != 0 {
+		return false
 	}
-	return n, err
+	c.cuts.Add(1)
+	return true
 }
 
-// TestLostReplies loses one reply in ten. The client library must not repeat what
-// had its effect: no job is claimed but once, and none is stored twice.
-func TestLostReplies(t *testing.T) {
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err != nil || c.c.how > replyTorn || !c.c.due() {
+		return n, err
+	}
+	_ = c.Conn.Close()
+	if c.c.how == replyTorn {
+		return n / 2, nil
+	}
+	return 0, net.ErrClosed
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if c.c.how < requestLost || !c.c.due() {
+		return c.Conn.Write(p)
+	}
+	if c.c.how == requestTorn {
+		_, _ = c.Conn.Write(p[:len(p)/2])
+	}
+	_ = c.Conn.Close()
+	return 0, net.ErrClosed
+}
+
+// TestCuts cuts the connection at one reply or request in ten. The client library must not
+// repeat what may have had its effect: no job is claimed but once, and none is stored twice.
+func TestCuts(t *testing.T) {
+	for name, how := range map[string]cut{
+		"reply lost": replyLost, "reply torn": replyTorn, "request lost": requestLost, "request torn": requestTorn,
+	} {
+		t.Run(name, func(t *testing.T) { cutConnections(t, how) })
+	}
+}
+
+func cutConnections(t *testing.T, how cut) {
 	server := testserver.NewRedis(t, nil)
-	cut := &cutter{every: 10}
+	cut := &cutter{how: how}
 	c := client.NewClient(&client.Options{Network: "unix", Addr: server.Addr(), Dialer: cut.dial, MaxRetries: 3})
 	t.Cleanup(func() { c.Close() })
 	s := open(t, c, nil)
 	cut.armed.Store(true)
 	l := startLoad(t, s)
-	l.await(2000)
+	l.await(600)
 	l.stop()
 	cut.armed.Store(false)
 	l.finish(open(t, connect(t, server), &redis.Options{Clock: ahead}))
 	if cut.cuts.Load() < 20 {
-		t.Errorf("only %d replies were lost", cut.cuts.Load())
+		t.Errorf("only %d connections were cut", cut.cuts.Load())
 	}
+	wantClaimedOnce(t, s, l)
+}
+
+// wantClaimedOnce looks at jobs whose load went through lost replies.
+func wantClaimedOnce(t *testing.T, s *redis.Store, l *load) {
+	t.Helper()
 	rescues := 0
 	spec := pawl.ListSpec{Limit: 1000, Filter: pawl.Filter{Queue: "default"}}
 	for more := true; more; more = spec.Cursor != "" {

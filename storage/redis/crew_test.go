@@ -133,6 +133,8 @@ func (c *crew) until(what string, reached func() bool) {
 		select {
 		case <-c.step:
 		case <-end:
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			c.t.Fatalf("%s: not reached; errors %v, health %+v", what, c.errors, c.pool.Health())
 		}
 	}

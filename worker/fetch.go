@@ -327,11 +327,19 @@ func (p *Pool) place(r *run, now instant) {
 		p.stranger(r)
 	case late:
 		p.hand(r, pawl.Release)
+	case r.lastRescue() && r.group.busy():
+		p.hand(r, pawl.Release)
+		r.group.careful = now.add(carefulTime)
 	default:
 		r.group.ready.push(r)
 		p.stats.Prefetched++
 	}
 }
+
+// lastRescue reports whether the job was rescued so often that the next time buries
+// it. It must not wait here beside others, one of which may be what kills the
+// processes: its last chance is to be one in which it starts.
+func (r *run) lastRescue() bool { return r.job.Rescued > 0 && r.job.Rescued >= r.job.MaxRescues }
 
 // hand settles a run that has not started.
 func (p *Pool) hand(r *run, verb pawl.Verb) {

@@ -37,6 +37,8 @@ type group struct {
 	seen   uint64  // events when it was made
 	shrunk bool    // the limit fell after it was made
 	empty  int     // claims in a row that found nothing
+
+	careful instant // if not 0, nothing is prefetched until then, or until a slot is free
 }
 
 // Bounds of the adaptive prefetch. Measured: as many as slots suffices from
@@ -44,7 +46,8 @@ type group struct {
 const (
 	prefetchTime  = 50 * time.Millisecond // of work at hand
 	prefetchMost  = 500
-	prefetchBytes = 16 << 20 // of payloads at hand
+	prefetchBytes = 16 << 20    // of payloads at hand
+	carefulTime   = time.Second // for a job handed back to be settled and claimed again
 	slowJob       = 10 * time.Millisecond
 	fastJob       = time.Millisecond
 )
@@ -54,6 +57,8 @@ const (
 // with their newest runs for longer than the prefetch is to last, it is wrong.
 func (g *group) prefetch(now instant) int {
 	switch {
+	case g.wary(now):
+		return 0
 	case g.fixed > 0:
 		return min(g.fixed, g.room())
 	case g.fixed < 0 || !g.measured || g.duration > prefetchTime:
@@ -87,6 +92,18 @@ func (g *group) want(now instant) int {
 	}
 	return max(lack, 0)
 }
+
+// wary reports whether a job was handed back because it was not to wait here, and
+// so is to come by a claim of what can start at once.
+func (g *group) wary(now instant) bool {
+	if now >= g.careful && g.running < g.width() {
+		g.careful = 0
+	}
+	return g.careful != 0
+}
+
+// busy reports whether one more run would have to wait for a slot.
+func (g *group) busy() bool { return g.running+g.ready.len() >= g.width() }
 
 // ran notes the duration of a run.
 func (g *group) ran(d time.Duration, size int) {

@@ -195,3 +195,79 @@ func TestCancelOfPrefetched(t *testing.T) {
 		}
 	})
 }
+
+// A job that would be buried by its next rescue is claimed only to start: beside
+// others that wait it could die of what they do.
+func TestLastRescueIsNotPrefetched(t *testing.T) {
+	for name, sort := range map[string]func(*disturbed) pawl.Storage{"claims": bare, "cycles": cycling} {
+		for prefetch, o := range map[string]worker.Options{"fixed": {Concurrency: 2, Prefetch: 50}, "adaptive": {Concurrency: 2}} {
+			t.Run(name+"/"+prefetch, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := prepare(t, sort)
+					id := f.rescued(&pawl.Request{MaxRescues: 1})
+					wait := make(chan struct{}, 100)
+					h := worker.Func(func(ctx context.Context, j *pawl.Job) error {
+						if string(j.Payload) == "waits" {
+							<-wait
+						}
+						return nil
+					})
+					for range 100 {
+						f.enqueue(&pawl.Request{Priority: -2}) // the pool learns that jobs are fast
+					}
+					for range 2 {
+						f.enqueue(&pawl.Request{Priority: -1, Payload: []byte("waits")})
+					}
+					f.start(h, &o)
+					rest(time.Minute)
+					if s := f.p.Stats(); s.Running != 2 {
+						t.Errorf("stats %+v", s)
+					}
+					if j := f.wantState(id, pawl.Ready, pawl.ReasonRelease); j.Counts.Releases != 1 {
+						t.Errorf("counts %+v", j.Counts)
+					}
+					wait <- struct{}{}
+					rest(time.Millisecond)
+					f.wantState(id, pawl.Completed, "")
+					wait <- struct{}{}
+					f.stop()
+				})
+			})
+		}
+	}
+}
+
+// Nor does it wait for long while all slots are always busy.
+func TestLastRescueInSteadyWork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := prepare(t, bare)
+		id := f.rescued(&pawl.Request{MaxRescues: 1, Priority: -1})
+		h := worker.Func(func(context.Context, *pawl.Job) error {
+			time.Sleep(time.Millisecond)
+			return nil
+		})
+		f.enqueueMany(pawl.DefaultQueue, 100_000)
+		f.start(h, &worker.Options{Concurrency: 2})
+		rest(2 * time.Second)
+		if j := f.wantState(id, pawl.Completed, ""); j.Counts.Releases > 1 {
+			t.Errorf("counts %+v", j.Counts)
+		}
+		f.stop()
+	})
+}
+
+// rescued enqueues a job that was taken back from a worker.
+func (f *fixture) rescued(r *pawl.Request) pawl.ID {
+	f.t.Helper()
+	id := f.enqueue(r)
+	spec := pawl.ClaimSpec{Queues: []pawl.QueueAsk{{Queue: pawl.DefaultQueue, Max: 1}}, Max: 1, Lease: time.Second, Worker: "dead"}
+	if c, err := f.q.ClaimBatch(f.t.Context(), spec); err != nil || len(c.Jobs) != 1 {
+		f.t.Fatalf("claimed %v, error %v", c.Jobs, err)
+	}
+	rest(time.Minute)
+	if _, err := f.q.Sweep(f.t.Context()); err != nil {
+		f.t.Fatal(err)
+	}
+	f.wantState(id, pawl.Ready, pawl.ReasonRescue)
+	return id
+}

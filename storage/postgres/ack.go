@@ -63,6 +63,7 @@ func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
 	}
 	p.locked = &st.locked
 	p.exec(st.s.q.waitShort)
+	p.exec(st.s.q.noLoops)
 	if len(gone.places) > 0 {
 		p.each(st.unsure(gone.places), st.s.q.ackGone, gone.tids, gone.seqs, gone.of, gone.fences(), gone.times(), len(gone.places))
 	}
@@ -74,6 +75,7 @@ func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
 		p.each(st.unsure(kept.places), st.s.q.ackKept, st.s.clock(), kept.tids, kept.seqs, kept.of, kept.fences(), kept.times(), workers,
 			len(kept.places))
 	}
+	p.exec(st.s.q.loops)
 	p.exec(st.s.q.waitLong)
 }
 
@@ -120,7 +122,7 @@ func thereClaims(fences, times string) string {
 // unmoved finds the row j where the claim saw it, unless it was changed or locked
 // since. It needs thereClaims.
 func unmoved(fences string) string {
-	return `j.ctid = i.tid AND j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 AND i.claim IN (SELECT claim FROM c)
+	return `j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 AND i.claim IN (SELECT claim FROM c)
 		OR j.state = 3 AND j.fence = (` + fences + `)[i.claim])`
 }
 
@@ -130,18 +132,20 @@ const leaves = `retention < 0 AND ` + window + ` = 0`
 func (q *statements) acks(o *Options) {
 	// A row that is locked at this very moment: settle knows how to go round it.
 	q.waitShort, q.waitLong = `SET LOCAL lock_timeout = '100ms'`, `SET LOCAL lock_timeout TO DEFAULT`
+	// The planner expects an ack or two, and would look for each row by itself.
+	q.noLoops, q.loops = `SET LOCAL enable_nestloop = off`, `SET LOCAL enable_nestloop TO DEFAULT`
 	// pawl_claim_pkey, then by ctid
 	q.ackGone = named(`WITH `+thereClaims("$4::bigint[]", "$5::bigint[]")+`, i AS MATERIALIZED (
-		SELECT * FROM unnest($1::tid[], $2::bigint[], $3::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
-	x AS (DELETE FROM public.pawl_job j USING i WHERE `+unmoved("$4::bigint[]")+` AND `+leaves+` RETURNING i.ord)
+		SELECT * FROM unnest($2::bigint[], $3::smallint[]) WITH ORDINALITY AS i(seq, claim, ord)),
+	x AS (DELETE FROM public.pawl_job j USING i WHERE j.ctid = ANY ($1::tid[]) AND `+unmoved("$4::bigint[]")+` AND `+leaves+` RETURNING i.ord)
 	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $6::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
 	q.ackKept = named(withNow+`, `+thereClaims("$5::bigint[]", "$6::bigint[]")+`, i AS MATERIALIZED (
-		SELECT * FROM unnest($2::tid[], $3::bigint[], $4::smallint[]) WITH ORDINALITY AS i(tid, seq, claim, ord)),
+		SELECT * FROM unnest($3::bigint[], $4::smallint[]) WITH ORDINALITY AS i(seq, claim, ord)),
 	x AS (UPDATE public.pawl_job j SET state = 4, xid = NULL, fence = ($5::bigint[])[i.claim], worker = ($7::text[])[i.claim],
 			claimed_at = ($6::bigint[])[i.claim], started_at = coalesce(j.started_at, ($6::bigint[])[i.claim]),
 			last_fence = ($5::bigint[])[i.claim], last_verb = 1, finished_at = t.now,
 			purge_at = t.now + greatest(j.retention, `+window+`), held = CASE WHEN `+window+` > 0 THEN j.held END,
 			attempt = CASE WHEN j.state = 0 THEN 1 ELSE j.attempt END
-		FROM t, i WHERE `+unmoved("$5::bigint[]")+` AND NOT (`+leaves+`) RETURNING i.ord)
+		FROM t, i WHERE j.ctid = ANY ($2::tid[]) AND `+unmoved("$5::bigint[]")+` AND NOT (`+leaves+`) RETURNING i.ord)
 	SELECT i.ord FROM i WHERE (SELECT count(*) FROM x) < $8::bigint AND i.ord NOT IN (SELECT ord FROM x)`, o)
 }

@@ -92,7 +92,7 @@ func claimSQL() string {
 	u AS (UPDATE public.pawl_job j SET state = 3, fence = e.fence, token = $4::bigint, worker = $5::text,
 			claimed_at = t.now, started_at = coalesce(j.started_at, t.now), lease_until = t.now + coalesce(j.lease, $6::bigint),
 			attempt = j.attempt + 1, reason = NULL, held = CASE WHEN j.umode = 1 THEN NULL ELSE j.held END
-		FROM t, e, m WHERE j.ctid = m.tid)
+		FROM t, e WHERE j.ctid = ANY (ARRAY(SELECT tid FROM m)))
 	SELECT CASE WHEN (SELECT count(*) FROM m) < $9::bigint THEN ` + nextDueSQL + ` ELSE 0 END,
 		` + staleHead("(SELECT n FROM b)") + `, EXISTS (SELECT 1 FROM p), coalesce((SELECT fence FROM e), 0), t.now
 	FROM t, h`
@@ -157,10 +157,11 @@ func (q *statements) fresh(o *Options) {
 	q.claimFresh = named(claimFreshSQL(), o)
 	const columns = `j.tid, j.seq, j.id, j.kind, j.run_at, j.created_at, coalesce(j.lease, 0), coalesce(j.timeout, 0), j.retention,
 		j.max_attempts, j.max_rescues, coalesce(j.meta::text, ''), j.payload`
-	// pawl_claim_mark, then by ctid
-	q.readFresh = named(`SELECT `+columns+`
-		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.tids, c.seqs) AS u(tid, seq) CROSS JOIN LATERAL (
-			SELECT ctid AS tid, * FROM public.pawl_job WHERE ctid = u.tid AND seq = u.seq AND state = 0 LIMIT 1) j`, o)
+	// pawl_claim_mark, then by ctid: all in one scan, for each scan asks the system
+	// how long the table is. OFFSET 0 keeps the state out of it, and so the index of it.
+	q.readFresh = named(`WITH c AS MATERIALIZED `+marked+`
+	SELECT `+columns+` FROM (SELECT ctid AS tid, * FROM public.pawl_job WHERE ctid = ANY ((SELECT tids FROM c)::tid[]) OFFSET 0) j
+	WHERE j.state = 0 AND (j.seq IN (SELECT unnest(seqs) FROM c)) IS TRUE -- once hashed`, o)
 	// pawl_claim_mark, pawl_job_fresh
 	q.findFresh = named(`SELECT `+columns+`
 		FROM `+marked+` c CROSS JOIN LATERAL unnest(c.xids, c.seqs) AS u(xid, seq) CROSS JOIN LATERAL `+freshOf("ctid AS tid, *")+` j`, o)

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"hash/fnv"
 	"iter"
@@ -72,10 +73,39 @@ func (e *enqueue) bulk() error {
 	if err != nil {
 		return err
 	}
+	first := -1 // of those that could be stored after all
 	for _, i := range e.sort(rest) {
 		if err := e.one(i); err != nil {
 			return err
 		}
+		if first < 0 && e.receipts[i].Status == pawl.Stored {
+			first = i
+		}
+	}
+	if first < 0 {
+		return nil
+	}
+	return e.again(first + 1)
+}
+
+// again stores all requests from a place on anew that were stored, and so behind the
+// one before them, whose key had to be taken from its holder first.
+func (e *enqueue) again(from int) error {
+	var reqs []*pawl.Request
+	var ids []string
+	for i, r := range e.reqs[from:] {
+		if e.receipts[from+i].Status == pawl.Stored {
+			reqs, ids = append(reqs, r), append(ids, r.ID.String())
+		}
+	}
+	if len(reqs) == 0 {
+		return nil
+	}
+	if err := e.run.exec(e.ctx, e.s.q.remove, ids); err != nil {
+		return err
+	}
+	if rest, err := e.insert(reqs); err != nil || len(rest) > 0 {
+		return cmp.Or(err, errAgain)
 	}
 	return nil
 }

@@ -49,6 +49,11 @@ func uniqueRules() []testCase {
 			run:  uniqueWithinCall,
 		},
 		{
+			name: "unique key that comes free keeps its place",
+			says: "Enqueue stores the requests in order, also those whose keys come free at this very moment.",
+			run:  uniqueInOrder,
+		},
+		{
 			name: "kick into a held key names the holder",
 			says: "Kick takes the unique key again or gives Conflict, which names the holder, and nothing changes.",
 			run:  uniqueKickConflict,
@@ -216,6 +221,22 @@ func uniqueWithinCall(w *world) {
 		w.Fatalf("payload is %q, want that of the last Replace", j.Payload)
 	}
 	w.free("claimed: the mode is that of the last Replace")
+}
+
+func uniqueInOrder(w *world) {
+	w.add(pawl.Request{UniqueKey: "k", UniqueMode: pawl.UniqueUntilWindow, UniqueWindow: time.Hour, Retention: pawl.DeleteNow})
+	w.settled(pawl.Outcome{Ref: w.claimOne().Ref, Verb: pawl.Ack})
+	w.clock.Advance(time.Hour)
+	var reqs []pawl.Request
+	var ids []pawl.ID
+	for _, key := range []string{"a", "k", "b", "", "c"} {
+		ids = append(ids, newID())
+		reqs = append(reqs, pawl.Request{ID: ids[len(ids)-1], UniqueKey: key, Priority: 1})
+	}
+	for _, r := range w.enqueue(reqs...) {
+		w.same("status", r.Status, pawl.Stored)
+	}
+	w.same("order of claims", idsOf(w.claim(len(ids))), ids)
 }
 
 func uniqueKickConflict(w *world) {

@@ -137,7 +137,7 @@ func (st *settlement) claims(t *text, places []int) *text {
 		t.buf = hex.AppendEncode(t.buf, ref(i).ID[:])
 		t.add(`"]`)
 	})
-	t.add("]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', f BIGINT PATH '$[1]', h VARCHAR(32) PATH '$[2]')) AS v")
+	t.add("]', '$[*]' COLUMNS (s BIGINT PATH '$[0]', f BIGINT PATH '$[1]', h VARCHAR(32) CHARACTER SET ascii PATH '$[2]')) AS v")
 	return t.add(" STRAIGHT_JOIN pawl_job AS j FORCE INDEX (PRIMARY) ON j.seq = v.s AND j.fence = v.f AND j.id = UNHEX(v.h)" +
 		" AND j.state = 3")
 }

@@ -122,15 +122,19 @@ func (b *batch) save(records []*record) error {
 }
 
 // rows sends a statement with n elements, in as many parts as their size asks
-// for.
+// for: none is larger than maxText, but one of a single element.
 func (b *batch) rows(head, tail string, n int, element func(t *text, i int)) error {
 	for i := 0; i < n; {
 		t := b.sql(head)
-		for first := i; i < n && i-first < maxRows && t.size() < maxText; i++ {
+		for first := i; i < n && i-first < maxRows; i++ {
+			buf, args := t.buf, t.args
 			if i > first {
 				t.add(",")
 			}
-			element(t, i)
+			if element(t, i); i > first && t.size() > maxText {
+				t.buf, t.args = buf, args // it goes in the next part
+				break
+			}
 		}
 		if _, err := b.exec(t.add(tail)); err != nil {
 			return err

@@ -113,7 +113,7 @@ func (t *text) seqs(all []int64) *text {
 func (t *text) byID(table, index string, ids []pawl.ID) *text {
 	t.add("JSON_TABLE('[")
 	list(t, ids, func(id pawl.ID) { t.hex(id[:]) })
-	t.add("]', '$[*]' COLUMNS (h VARCHAR(32) PATH '$')) AS v STRAIGHT_JOIN ").add(table)
+	t.add("]', '$[*]' COLUMNS (h VARCHAR(32) CHARACTER SET ascii PATH '$')) AS v STRAIGHT_JOIN ").add(table)
 	return t.add(" AS j FORCE INDEX (").add(index).add(") ON j.id = UNHEX(v.h)")
 }
 
@@ -121,7 +121,7 @@ func (t *text) byID(table, index string, ids []pawl.ID) *text {
 func (t *text) byKey(keys []string) *text {
 	t.add("JSON_TABLE('[")
 	list(t, keys, func(k string) { t.hex([]byte(k)) })
-	return t.add("]', '$[*]' COLUMNS (h VARCHAR(1000) PATH '$')) AS v" +
+	return t.add("]', '$[*]' COLUMNS (h VARCHAR(1000) CHARACTER SET ascii PATH '$')) AS v" +
 		" STRAIGHT_JOIN pawl_key AS j FORCE INDEX (PRIMARY) ON j.k = UNHEX(v.h)")
 }
 
@@ -141,11 +141,12 @@ func (t *text) ids(all []pawl.ID) *text {
 	return list(t, all, func(id pawl.ID) { t.bytes(id[:]) })
 }
 
-// size is about what the statement takes on its way to the server.
+// size is what the statement can take on its way to the server: a driver that
+// interpolates arguments may write two bytes for one.
 func (t *text) size() int {
 	n := len(t.buf)
 	for _, a := range t.args {
-		n += len(a.([]byte))
+		n += 2 * len(a.([]byte))
 	}
 	return n
 }

@@ -27,13 +27,13 @@ func (s *Store) checkServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.checkSession(ctx); err != nil {
-		return err
-	}
 	if !isSupported(version) {
 		return fmt.Errorf("%w: version %s, need MariaDB 10.6 or MySQL 8.0", ErrServer, version)
 	}
 	s.mariaDB = strings.Contains(version, "MariaDB")
+	if err := s.checkSession(ctx); err != nil {
+		return err
+	}
 	if innodb {
 		return fmt.Errorf("%w: innodb_read_only is set", ErrServer)
 	}
@@ -54,7 +54,12 @@ func (s *Store) checkServer(ctx context.Context) error {
 // what they say. A connection has them from the server's defaults and the DSN; that
 // a program changes them later, or on one connection only, is not seen.
 func (s *Store) checkSession(ctx context.Context) error {
+	level := "@@transaction_isolation"
+	if s.mariaDB {
+		level = "@@tx_isolation" // the only name that all versions have
+	}
 	needs := [...]struct{ sql, says string }{
+		{level + " <> 'READ-UNCOMMITTED'", "an isolation level above READ UNCOMMITTED"},
 		{"@@autocommit = 1", "autocommit=1"},
 		{"@@sql_safe_updates = 0", "sql_safe_updates=0"},
 		{"@@completion_type = 'NO_CHAIN'", "completion_type=NO_CHAIN"},

@@ -3,6 +3,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"math/rand/v2"
 	"slices"
 
@@ -16,6 +17,7 @@ type enqueue struct {
 	reqs     []*pawl.Request
 	receipts []pawl.Receipt
 	mark     int64 // of the rows that it stores
+	fresh    bool  // a look has just found nothing that the requests could meet
 }
 
 func newEnqueue(reqs []*pawl.Request) *enqueue {
@@ -38,21 +40,50 @@ func (e *enqueue) isPlain() bool {
 // one statement.
 func (s *Store) enqueueAlone(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
 	e := newEnqueue(reqs)
-	if e.fitsOne() {
-		if err := s.insertAlone(ctx, e); err != nil {
+	for try := 1; ; try++ {
+		var err error
+		if e.fitsOne() {
+			err = s.insertAlone(ctx, e)
+		} else {
+			err = s.store(ctx, e, func() error { return nil })
+		}
+		if err == nil {
+			return e.receipts, nil
+		}
+		if !errors.Is(err, errLocked) || pause(ctx, try) != nil {
 			return nil, err
 		}
-		return e.receipts, nil
 	}
-	err := s.inTx(ctx, e.run)
-	if err != nil {
-		return nil, err
+}
+
+// noWait begins statements that fail instead of waiting for a lock, of which MySQL has
+// none: what waits for an open transaction should not have a connection meanwhile, of
+// which others are in need, nor locks. The driver can't end such a wait, for the server
+// does not notice that its client has gone.
+const noWait = "SET STATEMENT innodb_lock_wait_timeout = 0 FOR "
+
+// errLocked says that an open transaction holds an ID or a key.
+var errLocked = errors.New("pawl/mysql: an open transaction has the same ID or unique key")
+
+// store stores the requests in a transaction. last is called before its commit.
+func (s *Store) store(ctx context.Context, e *enqueue, last func() error) error {
+	if e.canLook() {
+		return s.storeKeyed(ctx, e, last)
 	}
-	return e.receipts, nil
+	return s.inTx(ctx, func(b *batch) error {
+		b.noWait = s.mariaDB && e.isPlain()
+		if err := e.run(b); err != nil {
+			return err
+		}
+		return last()
+	})
 }
 
 // run stores the requests in a transaction.
 func (e *enqueue) run(b *batch) error {
+	if b.foreign && e.fitsOne() {
+		return e.insertRelative(b)
+	}
 	if err := b.lookAtClock(); err != nil {
 		return err
 	}
@@ -94,21 +125,24 @@ func (s *Store) insertAlone(ctx context.Context, e *enqueue) error {
 	case s.mariaDB:
 		return s.insertSingly(ctx, e, (*batch).insertReturning)
 	}
-	return s.inTx(ctx, func(b *batch) error {
-		first := e.firsts() // what another try has found is undone
-		stored, err := b.insert(e, first, true)
-		if err == nil && int(stored) < len(first) {
-			_, err = e.sortOut(b, first)
-		}
-		return err
-	})
+	return s.inTx(ctx, e.insertRelative)
+}
+
+// insertRelative stores by one statement of a transaction.
+func (e *enqueue) insertRelative(b *batch) error {
+	first := e.firsts() // what another try has found is undone
+	stored, err := b.insert(e, first, true)
+	if err == nil && int(stored) < len(first) {
+		_, err = e.sortOut(b, first)
+	}
+	return err
 }
 
 // insertSingly runs f, which is one statement, without a transaction.
 func (s *Store) insertSingly(ctx context.Context, e *enqueue, f func(*batch, *enqueue, []int) error) error {
 	var b *batch
 	err := s.alone(ctx, func(own *batch) error {
-		b = own
+		b, own.noWait = own, s.mariaDB
 		if err := f(b, e, e.firsts()); err != nil {
 			return &sentError{err}
 		}

@@ -21,22 +21,26 @@ const (
 	// hold up others.
 	slowFlight = 100 * time.Millisecond
 	// lockPatience is how long a shared insert waits for a row of an open
-	// transaction before its calls go on alone.
+	// transaction before its calls go on alone, on MySQL.
 	lockPatience = 500 * time.Millisecond
 	// drainTimeout bounds how long Close waits for calls that are under way.
 	drainTimeout = 10 * time.Second
 )
 
-// enqueue lets single plain requests share inserts, and sends all else on its
-// way alone: what waits for a key should hold up nobody else.
+// enqueue lets single requests share inserts, those with unique keys among
+// themselves: they may have to wait for one. All else goes alone.
 func (s *Store) enqueue(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
-	if len(reqs) == 0 {
+	switch {
+	case len(reqs) == 0:
 		return nil, nil
-	}
-	if len(reqs) > 1 || !isPlain(reqs[0]) || s.o.BatchJobs == 1 {
+	case len(reqs) > 1 || s.o.BatchJobs == 1:
 		return s.enqueueAlone(ctx, reqs)
+	case isPlain(reqs[0]):
+		return s.plain.enqueue(ctx, reqs)
+	case keepsFirst(reqs[0]) && s.mariaDB: // which need not wait for a key
+		return s.keyed.enqueue(ctx, reqs)
 	}
-	return s.group.enqueue(ctx, reqs)
+	return s.enqueueAlone(ctx, reqs)
 }
 
 // groups lets the first calls insert at once, in their own goroutines. Those that
@@ -227,13 +231,15 @@ func (g *groups) share(calls []*single) ([]pawl.Receipt, error) {
 	}
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
+	e := newEnqueue(reqs)
+	if g.s.mariaDB { // which does not wait
+		return e.receipts, g.s.store(ctx, e, ctx.Err)
+	}
 	patience := time.AfterFunc(lockPatience, cancel)
 	defer patience.Stop()
-	e := newEnqueue(reqs)
-	err := g.s.inTx(ctx, func(b *batch) error {
-		err := e.run(b)
+	err := g.s.store(ctx, e, func() error {
 		patience.Stop()
-		return errors.Join(err, ctx.Err())
+		return ctx.Err()
 	})
 	return e.receipts, err
 }

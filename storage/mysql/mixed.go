@@ -84,6 +84,10 @@ func (e *enqueue) lockQueues(b *batch) error {
 
 // load reads what the requests may meet.
 func (m *mixed) load(reqs []*pawl.Request) (err error) {
+	if m.e.fresh {
+		m.e.fresh, m.exists = false, make(map[pawl.ID]struct{}) // another try looks itself
+		return nil
+	}
 	ids := make([]pawl.ID, len(reqs))
 	var keys []string
 	lock := false

@@ -16,11 +16,12 @@
 //
 // No connection is held between calls, and no setting of one is changed: the
 // Store's own transactions are READ COMMITTED, whatever the server's default is.
-// The settings interpolateParams, parseTime, loc and charset of the driver play
-// no role. New refuses connections with autocommit=0, sql_safe_updates=1,
-// unique_checks=0, a completion_type other than NO_CHAIN, a sql_select_limit below
-// 10,000, or EMPTY_STRING_IS_NULL in sql_mode. It looks at one of the pool, so all
-// should be alike; and those of the transactions given to SQLTx should be, too.
+// The settings interpolateParams, clientFoundRows, multiStatements, parseTime, loc and
+// charset of the driver play no role. New refuses connections at READ UNCOMMITTED, with
+// autocommit=0, sql_safe_updates=1, unique_checks=0, a completion_type other than
+// NO_CHAIN, a sql_select_limit below 10,000, or EMPTY_STRING_IS_NULL in sql_mode. It
+// looks at one of the pool, so all should be alike; and those of the transactions given
+// to SQLTx should be, too.
 //
 // # Wake-ups
 //
@@ -34,8 +35,9 @@
 //
 // A job that an open transaction has settled stays locked until that ends.
 // Heartbeats, rescues, sweeps, claims and the settling of other jobs pass it by.
-// An enqueue of the same ID or unique key waits for it, and so does a change by
-// hand, as long as the server's innodb_lock_wait_timeout at a time.
+// An enqueue of the same ID or unique key waits for it, without a connection on
+// MariaDB unless it replaces or has a limit of depth; so does a change by hand, as long
+// as the server's innodb_lock_wait_timeout at a time.
 //
 // Other enqueues do not wait, with two exceptions at REPEATABLE READ and all of it
 // at SERIALIZABLE, where each read locks: a transaction whose snapshot shows a job
@@ -75,7 +77,8 @@ type Store struct {
 	o     *Options
 	db    *sql.DB
 	watch watchers
-	group groups
+	plain groups // calls that share inserts
+	keyed groups // and those with unique keys
 	round excess.Round[place]
 	pace  pace.Pace
 
@@ -105,7 +108,8 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Store, error) {
 	if err := s.setUp(ctx); err != nil {
 		return nil, explain("open", err)
 	}
-	s.group.start(s)
+	s.plain.start(s)
+	s.keyed.start(s)
 	return s, nil
 }
 
@@ -130,7 +134,8 @@ func (s *Store) Prefix() string { return s.o.Prefix }
 // that are under way. The database stays open.
 func (s *Store) Close() error {
 	s.closing.Do(func() {
-		s.group.stop()
+		s.plain.stop()
+		s.keyed.stop()
 		close(s.watch.gone)
 	})
 	return nil

@@ -248,12 +248,17 @@ func planRest(t *testing.T, b *batch, jobs []*pawl.Job) {
 			t.Fatal(err)
 		}
 	}
+	req.UniqueKey = "0 31"
+	l, err := b.lookAtKeys(newEnqueue([]*pawl.Request{req}))
+	if err != nil || len(l.rest) > 0 {
+		t.Fatalf("%d keys are free, error %v", len(l.rest), err)
+	}
 	if _, err := b.whole(b.sql(wholeJob + " WHERE j.id IN (").ids(ids).add(")")); err != nil {
 		t.Fatal(err)
 	}
-	l := &lister{b: b, spec: pawl.ListSpec{Limit: 1000, Payloads: true}, at: new(cursor)}
-	if err := l.walk(); err != nil || len(l.page.Jobs) == 0 {
-		t.Fatalf("listed %d jobs, error %v", len(l.page.Jobs), err)
+	list := &lister{b: b, spec: pawl.ListSpec{Limit: 1000, Payloads: true}, at: new(cursor)}
+	if err := list.walk(); err != nil || len(list.page.Jobs) == 0 {
+		t.Fatalf("listed %d jobs, error %v", len(list.page.Jobs), err)
 	}
 	if _, err := b.count(nil); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,7 @@ type batch struct {
 	run     Querier
 	foreign bool  // in a caller's transaction, where it waits for locks
 	fast    bool  // claims and acks may go the fast way
+	noWait  bool  // fails with errLocked instead of waiting for a lock
 	latest  bool  // reads what is committed, not what the snapshot of a caller's transaction holds
 	now     int64 // by the storage's clock; 0 until it is known
 	events  events
@@ -41,7 +42,11 @@ func (s *Store) newBatch(ctx context.Context, run Querier) *batch {
 
 // sql begins a statement.
 func (b *batch) sql(start string) *text {
-	return (&text{prefix: b.s.o.Prefix}).add(start)
+	t := &text{prefix: b.s.o.Prefix}
+	if b.noWait {
+		t.add(noWait)
+	}
+	return t.add(start)
 }
 
 func (b *batch) result(t *text) (res sql.Result, err error) {
@@ -57,7 +62,11 @@ func (b *batch) send(f func(ctx context.Context) error) error {
 	if b.foreign {
 		return guarded(b.ctx, f)
 	}
-	return f(b.ctx)
+	err := f(b.ctx)
+	if b.noWait && code(err) == codeLockTimeout {
+		return errLocked
+	}
+	return err
 }
 
 func (b *batch) exec(t *text) (affected int64, err error) {

@@ -19,6 +19,7 @@ func TestSettingsAreRefused(t *testing.T) {
 	for setting, value := range map[string]string{
 		"autocommit": "0", "sql_safe_updates": "1", "completion_type": "1", "unique_checks": "0",
 		"sql_mode": "'EMPTY_STRING_IS_NULL'", "sql_select_limit": "3",
+		"tx_isolation": "'READ-UNCOMMITTED'",
 	} {
 		s, err := mysql.New(t.Context(), with(map[string]string{setting: value}), nil)
 		if !errors.Is(err, mysql.ErrServer) {

@@ -27,14 +27,16 @@ func (s *Store) Tx(tx *sql.Tx) pawl.Writer { return s.SQLTx(tx) }
 // in the transaction, which can go on. If the server can't promise that, the
 // error wraps [pawl.ErrTxOver], and so does that of every later call: after a
 // deadlock, for which it rolls back the whole transaction, as it does with
-// innodb_snapshot_isolation for a row that has changed since the snapshot; after a
+// innodb_snapshot_isolation, by default from MariaDB 11.6 on, for a row that has
+// changed since the snapshot; after a
 // wait for a lock that took too long; and when the connection is lost, as it is when a
 // context ends while a statement is under way. Nothing is retried then. Nor does
 // a call do anything if there is no transaction, because a statement of the
 // program has met a deadlock before.
 //
 // Settle waits for other open transactions that hold the job. A limit of depth
-// does not count what is not committed yet.
+// does not count what is not committed yet. At READ UNCOMMITTED a call may take for
+// there what is rolled back later.
 //
 // The writer is for one goroutine at a time, as its transaction is.
 func (s *Store) SQLTx(x Querier) pawl.Writer {

@@ -375,7 +375,9 @@ func TestInTxWakes(t *testing.T) {
 // sends arguments and reads times.
 func TestStorageOtherwise(t *testing.T) {
 	for name, edit := range map[string]func(*driver.Config){
-		"interpolated": func(c *driver.Config) { c.InterpolateParams = true },
+		"interpolated": func(c *driver.Config) {
+			c.InterpolateParams, c.ClientFoundRows, c.MultiStatements = true, true, true
+		},
 		"times parsed": func(c *driver.Config) {
 			c.ParseTime, c.Loc = true, time.FixedZone("zone", 5*3600)
 			c.Params = map[string]string{"time_zone": "'+05:00'", "sql_mode": "'NO_BACKSLASH_ESCAPES,ANSI_QUOTES'"}

@@ -5,8 +5,8 @@ local limit, before = args.limit, args.before
 local rescued, buried = {}, {}
 local rescues, promotions, expiries, purges = before[1], before[2], before[3], before[4]
 local more, nextdue = 0, nil
--- Claims whose leases are looked at, and final jobs of a state, in one call.
-local MAXCLAIMS, MAXFINAL = 100, 10 * STEP
+-- Looks at claims and their jobs, and at final jobs of a state, in one queue.
+local MAXLEASES, MAXFINAL = 10 * STEP, 10 * STEP
 local MINUTE, SECOND = 60000000, 1000000
 
 local seed = args.seed -- from 0 to 1
@@ -44,6 +44,7 @@ end
 local function overdue(q, token)
 	local packed, ids, alive, first = hget(q, INFO, 'i' .. token) or '', {}, {}, nil
 	for i = 1, #packed / 16 do ids[i] = sub(packed, 16 * i - 15, 16 * i) end
+	q.looks = q.looks + 1 + #ids
 	load(q, ids)
 	for _, id in ipairs(ids) do
 		local r = q.rec[id]
@@ -69,7 +70,7 @@ local function overdue(q, token)
 end
 
 local function rescuedue(q)
-	for _ = 1, MAXCLAIMS do
+	while q.looks < MAXLEASES do
 		if rescues >= limit then return end
 		local at, token = first(q, LEASE)
 		if not at or at > now then return end
@@ -147,7 +148,8 @@ end
 -- nextlease is when the first lease may expire. Claims that were extended since
 -- are looked at, so that nobody is called too early.
 local function nextlease(q)
-	for _ = 1, MAXCLAIMS do
+	local most = q.looks + STEP
+	while q.looks < most do
 		local at, token = first(q, LEASE)
 		if not at or at <= now then return at end
 		overdue(q, token)
@@ -270,7 +272,7 @@ local forget = {}
 whole = true
 for n = 1, args.queues do
 	local q = open(n - 1)
-	q.n = n
+	q.n, q.looks = n, 0
 	rescuedue(q)
 	if expiries < limit then expiries = expiries + expire(q, limit - expiries) end
 	if promotions < limit then promotions = promotions + promote(q, limit - promotions) end

@@ -37,6 +37,9 @@ type MariaDBOptions struct {
 	MaxConnections int
 	// Settings are more options of the server, with "-" in their names.
 	Settings map[string]string
+	// Parent is where the server's folder is made; empty is where temporary ones are. The
+	// path of a socket in it must be short.
+	Parent string
 }
 
 // A MariaDBServer is a private MariaDB or MySQL server. Its methods are for one
@@ -167,7 +170,7 @@ func newMariaDB(bin string, o *MariaDBOptions) (s *MariaDBServer, err error) {
 	if s.as, err = account(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = folder(mariaDBPattern, s.as); err != nil {
+	if s.dir, err = folderIn(o.Parent, mariaDBPattern, s.as); err != nil {
 		return nil, err
 	}
 	if err := s.install(); err != nil {
@@ -276,6 +279,9 @@ func (s *MariaDBServer) answers(end time.Time) bool {
 	}
 	return false
 }
+
+// Running reports whether the server has not ended.
+func (s *MariaDBServer) Running() bool { return s.p.running() }
 
 // Kill ends the server as a crash does.
 func (s *MariaDBServer) Kill() { s.p.kill() }

@@ -28,6 +28,9 @@ type PostgresOptions struct {
 	MaxConnections int
 	// Settings are more lines of postgresql.conf.
 	Settings map[string]string
+	// Parent is where the server's folder is made; empty is where temporary ones are. The
+	// path of a socket in it must be short.
+	Parent string
 }
 
 // A PostgresServer is a private PostgreSQL server. Its methods are for one
@@ -168,7 +171,7 @@ func newPostgres(bin string, o *PostgresOptions) (s *PostgresServer, err error) 
 	if s.as, err = account(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = folder(initPattern, s.as); err != nil {
+	if s.dir, err = folderIn(o.Parent, initPattern, s.as); err != nil {
 		return nil, err
 	}
 	init := exec.Command(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-E", "UTF8",
@@ -262,6 +265,9 @@ func answers(p *process, dsn string, end time.Time) bool {
 	}
 	return false
 }
+
+// Running reports whether the server has not ended.
+func (s *PostgresServer) Running() bool { return s.p.running() }
 
 // Kill ends the server as a crash does.
 func (s *PostgresServer) Kill() { s.p.kill() }

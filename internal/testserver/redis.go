@@ -30,6 +30,9 @@ type RedisOptions struct {
 	Fsync string
 	// Settings are more lines of redis.conf.
 	Settings map[string]string
+	// Parent is where the server's folder is made; empty is where temporary ones are. The
+	// path of a socket in it must be short.
+	Parent string
 }
 
 // A RedisServer is a private Redis server. Its methods are for one goroutine at a
@@ -134,7 +137,7 @@ func newRedis(o *RedisOptions) (s *RedisServer, err error) {
 	if s.as, err = account(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = folder(redisPattern, s.as); err != nil {
+	if s.dir, err = folderIn(o.Parent, redisPattern, s.as); err != nil {
 		return nil, err
 	}
 	s.addr = filepath.Join(s.dir, "redis.sock")
@@ -212,6 +215,9 @@ func (s *RedisServer) answers(end time.Time) bool {
 	}
 	return false
 }
+
+// Running reports whether the server has not ended.
+func (s *RedisServer) Running() bool { return s.p.running() }
 
 // Kill ends the server as a crash does.
 func (s *RedisServer) Kill() { s.p.kill() }

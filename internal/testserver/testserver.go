@@ -76,6 +76,15 @@ func folder(pattern string, as *syscall.Credential) (string, error) {
 	if len(parent)+len(pattern) > maxSocketLen {
 		parent = "/tmp"
 	}
+	return folderIn(parent, pattern, as)
+}
+
+// folderIn makes a folder that belongs to the account in another one, the temporary one if
+// that has no name.
+func folderIn(parent, pattern string, as *syscall.Credential) (string, error) {
+	if parent == "" {
+		return folder(pattern, as)
+	}
 	dir, err := os.MkdirTemp(parent, pattern)
 	if err == nil && as != nil {
 		err = os.Chown(dir, int(as.Uid), int(as.Gid))

@@ -18,6 +18,7 @@ var setups = map[string][]string{
 		"CREATE TABLE torture_order (id BLOB NOT NULL, fence INTEGER NOT NULL) STRICT",
 		"CREATE TABLE torture_effect (id BLOB NOT NULL, fence INTEGER NOT NULL) STRICT",
 		"CREATE TABLE torture_audit (id BLOB NOT NULL, was INTEGER NOT NULL, now INTEGER NOT NULL) STRICT",
+		"CREATE TABLE torture_filler (b BLOB NOT NULL) STRICT",
 		`CREATE TRIGGER torture_insert AFTER INSERT ON pawl_job BEGIN
 			INSERT INTO torture_audit VALUES (NEW.id, -1, NEW.state); END`,
 		`CREATE TRIGGER torture_update AFTER UPDATE ON pawl_job BEGIN
@@ -30,6 +31,7 @@ var setups = map[string][]string{
 		"CREATE TABLE torture_order (id uuid NOT NULL, fence bigint NOT NULL)",
 		"CREATE TABLE torture_effect (id uuid NOT NULL, fence bigint NOT NULL)",
 		"CREATE TABLE torture_audit (id uuid NOT NULL, was smallint NOT NULL, now smallint NOT NULL)",
+		"CREATE TABLE torture_filler (b text NOT NULL)",
 		`CREATE FUNCTION torture_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF TG_OP = 'INSERT' THEN
 				INSERT INTO torture_audit VALUES (NEW.id, -1, NEW.state);
@@ -46,6 +48,7 @@ var setups = map[string][]string{
 		"CREATE TABLE torture_order (id BINARY(16) NOT NULL, fence BIGINT NOT NULL) ENGINE = InnoDB",
 		"CREATE TABLE torture_effect (id BINARY(16) NOT NULL, fence BIGINT NOT NULL) ENGINE = InnoDB",
 		"CREATE TABLE torture_audit (n BIGINT AUTO_INCREMENT PRIMARY KEY, id BINARY(16) NOT NULL, was TINYINT NOT NULL, now TINYINT NOT NULL) ENGINE = InnoDB",
+		"CREATE TABLE torture_filler (b LONGTEXT NOT NULL) ENGINE = InnoDB",
 		`CREATE TRIGGER torture_insert AFTER INSERT ON pawl_job FOR EACH ROW
 			INSERT INTO torture_audit (id, was, now) VALUES (NEW.id, -1, NEW.state)`,
 		`CREATE TRIGGER torture_update AFTER UPDATE ON pawl_job FOR EACH ROW

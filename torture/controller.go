@@ -70,7 +70,7 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	r.log.Write(history.Event{Kind: history.Began, A: history.Wall()})
-	if r.place, err = newPlace(ctx, r.o.storage, r.dir); err != nil {
+	if r.place, err = newPlace(ctx, r.o.storage, r.dir, r.o.disk); err != nil {
 		return err
 	}
 	if r.direct, err = openStore(ctx, r.o.storage, r.place.direct, connections, nil); err != nil {

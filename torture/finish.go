@@ -183,6 +183,7 @@ func (r *run) vacuous(report *check.Report) error {
 		// Faults that last keep others waiting, so a fifth of the plan must do.
 		want(k.String(), int64(hits[k]), int64(planned*s.share(k)/5))
 	}
+	want("enqueues that failed with time left", report.Failed, int64(hits[fillDisk]))
 	want("rescues", report.Rescues, int64(hits[killWorker])/2)
 	if r.faults.cutter != nil {
 		cuts := r.faults.cutter.counts()

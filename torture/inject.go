@@ -52,6 +52,8 @@ func (x *injector) can(k faultKind) bool {
 		return x.place.proxy != nil
 	case flushScripts:
 		return x.place.flush != nil
+	case fillDisk:
+		return x.place.disk != nil
 	default:
 		return false
 	}
@@ -142,6 +144,8 @@ func (x *injector) make(f fault) (ok bool, err error) {
 		began := history.Now()
 		x.later(x.spell(f, 1, 1), func() { x.place.proxy.Slow(0); x.witness(check.Away, 0, began) })
 		ok = true
+	case fillDisk:
+		return x.fill(f)
 	case flushScripts:
 		ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 		defer cancel()

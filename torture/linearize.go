@@ -21,7 +21,7 @@ func linearize(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := newPlace(ctx, o.storage, dir)
+	p, err := newPlace(ctx, o.storage, dir, "")
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ type options struct {
 	every, cutEvery    time.Duration
 	drain              time.Duration
 	results, keep      string
-	only, soak         string
+	only, soak, disk   string
 	linear             int
 	skew               time.Duration
 	vacuity            bool
@@ -108,6 +108,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.skew, "skew", 0, "by how much wall clocks are wrong, some early and some late, in a program that is built for it")
 	f.DurationVar(&o.drain, "drain", 2*time.Minute, "how long jobs may take to end when faults have stopped")
 	f.StringVar(&o.only, "only", "", "make only these `faults`, such as \"server kills,worker pauses\"")
+	f.StringVar(&o.disk, "disk", "", "keep the jobs on a disk of their own of this `size`, such as 256m, which is full now and then")
 	f.StringVar(&o.results, "results", "", "add the outcome to this `file`")
 	f.StringVar(&o.soak, "soak", "", "make runs until all goals are reached, of a storage if one is named, for 150m at most if nothing else is said; keep the totals in this `folder`, and go on from them")
 	f.IntVar(&o.linear, "linear", 0, "look for an order of the calls of so many small `histories` instead")
@@ -151,6 +152,6 @@ const soakTime = 150 * time.Minute
 
 // replay is the command that makes the same faults again.
 func (o *options) replay() string {
-	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q -skew %v -most %d",
-		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only, o.skew, o.most)
+	return fmt.Sprintf("go run . -storage %s -jobs %d -for %v -seed %d -workers %d -producers %d -slots %d -callers %d -batch %d -lease %v -sweep %v -every %v -cut-every %v -faults=%v -only %q -skew %v -most %d -disk %q",
+		o.storage, o.jobs, o.duration, o.seed, o.workers, o.producers, o.slots, o.callers, o.batch, o.lease, o.sweep, o.every, o.cutEvery, o.faults, o.only, o.skew, o.most, o.disk)
 }

@@ -21,34 +21,54 @@ type place struct {
 	direct  string
 	aof     string // folder of Redis's files
 	proxy   *wire.Proxy
+	disk    *disk // that it is on, if that is one of its own
 
 	kill     func()                                           // ends the server as a crash does
 	halt     func() error                                     // ends it in order
 	start    func() error                                     // starts it again
+	running  func() bool                                      // it has not ended
 	backends func(ctx context.Context, s *store) (int, error) // ends some connections inside the server
 	flush    func(ctx context.Context) error                  // makes it forget its scripts
 	stop     func() error                                     // ends it for good
 }
 
-// newPlace makes an empty place. It may use dir.
-func newPlace(ctx context.Context, storage, dir string) (*place, error) {
+// newPlace makes an empty place. It may use dir. If size is not empty, it is on a disk of its
+// own.
+func newPlace(ctx context.Context, storage, dir, size string) (p *place, err error) {
+	var d *disk
+	parent := ""
+	if size != "" {
+		if d, err = newDisk(size); err != nil {
+			return nil, err
+		}
+		dir, parent = d.dir, d.dir
+	}
 	switch storage {
 	case "sqlite":
 		path := filepath.Join(dir, "jobs.db")
-		return &place{storage: storage, dsn: path, direct: path}, nil
+		p = &place{dsn: path, direct: path}
 	case "postgres":
-		return postgresPlace()
+		p, err = postgresPlace(parent)
 	case "mysql":
-		return mysqlPlace(ctx)
+		p, err = mysqlPlace(ctx, parent)
 	case "redis":
-		return redisPlace()
+		p, err = redisPlace(parent)
+	default:
+		p = new(place)
 	}
-	return &place{storage: storage}, nil
+	if err != nil && d != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.storage, p.disk = storage, d
+	return p, nil
 }
 
-func postgresPlace() (*place, error) {
-	server, err := testserver.StartPostgres(&testserver.PostgresOptions{MaxConnections: 300,
-		Settings: map[string]string{"autovacuum_naptime": "5s"}})
+func postgresPlace(parent string) (*place, error) {
+	server, err := testserver.StartPostgres(&testserver.PostgresOptions{MaxConnections: 300, Parent: parent,
+		Settings: map[string]string{"autovacuum_naptime": "5s", "max_wal_size": postgresLog(parent)}})
 	if err != nil {
 		return nil, err
 	}
@@ -58,8 +78,16 @@ func postgresPlace() (*place, error) {
 		return nil, errors.Join(err, server.Stop())
 	}
 	dsn := fmt.Sprintf("host=%s port=5432 user=postgres dbname=postgres sslmode=disable", proxy.Dir())
-	return &place{storage: "postgres", dsn: dsn, direct: server.DSN("") + " application_name=controller", proxy: proxy,
-		kill: server.Kill, halt: server.Halt, start: server.Start, stop: server.Stop, backends: endPostgres}, nil
+	return &place{dsn: dsn, direct: server.DSN("") + " application_name=controller", proxy: proxy,
+		kill: server.Kill, halt: server.Halt, start: server.Start, running: server.Running, stop: server.Stop, backends: endPostgres}, nil
+}
+
+// postgresLog is how long the log may be: on a disk of its own that must not be full by it.
+func postgresLog(parent string) string {
+	if parent != "" {
+		return "64MB"
+	}
+	return "4GB"
 }
 
 // endPostgres ends up to three connections of the program.
@@ -70,8 +98,13 @@ func endPostgres(ctx context.Context, s *store) (n int, err error) {
 	return n, err
 }
 
-func mysqlPlace(ctx context.Context) (*place, error) {
-	server, err := testserver.StartMariaDB(&testserver.MariaDBOptions{MaxConnections: 300})
+func mysqlPlace(ctx context.Context, parent string) (*place, error) {
+	o := &testserver.MariaDBOptions{MaxConnections: 300, Parent: parent}
+	if parent != "" {
+		// All tables grow in one file, by little: else some have room of their own for long.
+		o.Settings = map[string]string{"innodb-log-file-size": "32M", "innodb-file-per-table": "OFF", "innodb-autoextend-increment": "1"}
+	}
+	server, err := testserver.StartMariaDB(o)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +119,8 @@ func mysqlPlace(ctx context.Context) (*place, error) {
 	}
 	proxied := server.Config(name)
 	proxied.Addr = proxy.Addr()
-	return &place{storage: "mysql", dsn: proxied.FormatDSN(), direct: c.FormatDSN(), proxy: proxy,
-		kill: server.Kill, halt: server.Halt, start: server.Start, stop: server.Stop, backends: endMySQL}, nil
+	return &place{dsn: proxied.FormatDSN(), direct: c.FormatDSN(), proxy: proxy,
+		kill: server.Kill, halt: server.Halt, start: server.Start, running: server.Running, stop: server.Stop, backends: endMySQL}, nil
 }
 
 // endMySQL ends up to three connections.
@@ -117,8 +150,8 @@ func endMySQL(ctx context.Context, s *store) (n int, err error) {
 	return n, nil
 }
 
-func redisPlace() (*place, error) {
-	server, err := testserver.StartRedis(&testserver.RedisOptions{Fsync: "always",
+func redisPlace(parent string) (*place, error) {
+	server, err := testserver.StartRedis(&testserver.RedisOptions{Fsync: "always", Parent: parent,
 		Settings: map[string]string{"auto-aof-rewrite-percentage": "0"}}) // it is a witness, see readAOF
 	if err != nil {
 		return nil, err
@@ -132,7 +165,7 @@ func redisPlace() (*place, error) {
 		defer client.Close()
 		return f(client)
 	}
-	p := &place{storage: "redis", dsn: proxy.Addr(), direct: server.Addr(), proxy: proxy, kill: server.Kill, start: server.Start, stop: server.Stop}
+	p := &place{dsn: proxy.Addr(), direct: server.Addr(), proxy: proxy, kill: server.Kill, start: server.Start, running: server.Running, stop: server.Stop}
 	p.aof = filepath.Dir(server.Addr())
 	p.flush = func(ctx context.Context) error {
 		return with(func(c *goredis.Client) error { return c.ScriptFlush(ctx).Err() })
@@ -165,6 +198,9 @@ func (p *place) close() error {
 	}
 	if p.stop != nil {
 		err = errors.Join(err, p.stop())
+	}
+	if p.disk != nil {
+		err = errors.Join(err, p.disk.close())
 	}
 	return err
 }

@@ -107,8 +107,20 @@ func (p *producer) enqueue(first, ctx context.Context, reqs []*pawl.Request) {
 		p.note(history.Refused, reqs, nil)
 		return
 	}
-	p.note(history.Unknown, reqs, nil)
+	p.failed(first.Err() == nil, reqs)
 	p.resolve(ctx, reqs)
+}
+
+// failed writes down that the outcome of a call is unknown, and whether it had time left.
+func (p *producer) failed(timely bool, reqs []*pawl.Request) {
+	events := make([]history.Event, len(reqs))
+	for i, r := range reqs {
+		events[i] = history.Event{Kind: history.Unknown, ID: r.ID}
+		if timely {
+			events[i].B = 1
+		}
+	}
+	p.log.Write(events...)
 }
 
 // many calls Enqueue for one, which storages gather with others, and EnqueueMany.

@@ -11,7 +11,9 @@ func (r *run) result(c *check.Report) *results.Total {
 	t := &results.Total{Storage: r.o.storage, Seeds: []uint64{r.o.seed}, Returns: c.Returns, Causes: c.Causes, Vain: c.RunsAgain, Faults: r.lasted,
 		Worst: results.Worst{RecoverP50: c.RecoverP50, RecoverP99: c.RecoverP99, RecoverMax: c.RecoverMax, Vain: c.MostRunsAgain}}
 	for _, d := range c.Memory {
-		t.Worst.Drift = max(t.Worst.Drift, d.Percent())
+		if d.Telling() { // else it is how a process warms up
+			t.Worst.Drift = max(t.Worst.Drift, d.Percent())
+		}
 	}
 	lost := c.Broken[check.Lost] + c.Broken[check.Ghost] + c.Broken[check.Unresolved]
 	doubled := c.Broken[check.Executions] + c.Broken[check.Effects] + c.Broken[check.Claims] + c.Broken[check.Final]
@@ -22,11 +24,11 @@ func (r *run) result(c *check.Report) *results.Total {
 	t.Counts = results.Counts{
 		results.Legs: 1, results.Returned: int64(len(c.Returns)),
 		results.Jobs: c.Jobs, results.Runs: c.Executions, results.Deaths: c.Deaths, results.Closed: c.Closed - int64(c.Broken[check.Leaks]),
-		results.Unknown: c.Unknown, results.UnknownTx: c.UnknownTx, results.Stale: c.StaleOffered,
+		results.Unknown: c.Unknown, results.Failed: c.Failed, results.UnknownTx: c.UnknownTx, results.Stale: c.StaleOffered,
 		results.Lost: int64(lost), results.Doubled: int64(doubled), results.StaleAccepted: int64(c.Broken[check.StaleWrite]), results.Others: int64(others),
 	}
 	for name, k := range map[string]faultKind{results.Kills: killWorker, results.Pauses: pauseWorker, results.ServerKills: killServer,
-		results.ServerStops: haltServer, results.Backends: endBackends, results.Cuts: cutCommits} {
+		results.ServerStops: haltServer, results.Backends: endBackends, results.FullDisks: fillDisk, results.Cuts: cutCommits} {
 		t.Counts[name] = int64(hit[k])
 	}
 	if !c.Clean() {

@@ -21,6 +21,7 @@ const (
 	holdAll                           // nothing passes for longer than a lease
 	slowAll                           // all that passes is slow
 	flushScripts                      // Redis forgets its scripts
+	fillDisk                          // nothing more can be stored for a while
 	cutCommits                        // counted apart: commits that were cut
 	loseWakes                         // counted apart: wake-ups that did not arrive
 	doubleWakes                       // counted apart: wake-ups that came twice
@@ -28,13 +29,13 @@ const (
 )
 
 var faultNames = [numFaultKinds]string{"", "worker kills", "producer kills", "worker pauses", "worker stops", "server kills", "server stops",
-	"backend kills", "cuts", "black holes", "slow spells", "script flushes", "commit cuts", "lost wake-ups", "double wake-ups"}
+	"backend kills", "cuts", "black holes", "slow spells", "script flushes", "full disks", "commit cuts", "lost wake-ups", "double wake-ups"}
 
 func (k faultKind) String() string { return faultNames[k] }
 
 // shares of the kinds in a schedule.
 var faultShares = [numFaultKinds]int{killWorker: 30, killProducer: 5, pauseWorker: 5, stopWorker: 5, killServer: 6, haltServer: 1,
-	endBackends: 12, cutAll: 6, holdAll: 1, slowAll: 2, flushScripts: 4}
+	endBackends: 12, cutAll: 6, holdAll: 1, slowAll: 2, flushScripts: 4, fillDisk: 3}
 
 // A fault is one entry of a schedule.
 type fault struct {

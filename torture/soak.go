@@ -33,6 +33,8 @@ var (
 	crowd = []string{"-slots", "50", "-callers", "3", "-batch", "200"}
 	// The server goes away and comes back, and nothing else happens.
 	away = append([]string{"-only", killServer.String(), "-for", "75s", "-every", "25s", "-jobs", "120000"}, crowd...)
+	// There is no room for jobs for some seconds, and nothing else happens.
+	full = append([]string{"-only", fillDisk.String(), "-disk", "512m", "-for", "60s", "-every", "8s", "-jobs", "30000"}, crowd...)
 	// Long enough to tell whether a worker grows.
 	long = []string{"-for", "12m", "-jobs", "250000", "-every", "1s", "-cut-every", "1s"}
 )
@@ -51,6 +53,10 @@ var goals = []goal{
 	{"mysql, long", "mysql", results.Counts{results.Legs: 1}, long, true},
 	{"redis, long", "redis", results.Counts{results.Legs: 1}, long, true},
 	{"sqlite, long", "sqlite", results.Counts{results.Legs: 1}, long, true},
+	{"postgres, full disks", "postgres", results.Counts{results.FullDisks: 10}, full, true},
+	{"mysql, full disks", "mysql", results.Counts{results.FullDisks: 10}, full, true},
+	{"redis, full disks", "redis", results.Counts{results.FullDisks: 10}, full, true},
+	{"sqlite, full disks", "sqlite", results.Counts{results.FullDisks: 10}, full, true},
 }
 
 func wanted(jobs, kills, serverKills, cuts int64) results.Counts {
@@ -88,7 +94,7 @@ var errBroken = errors.New("there were legs in which something did not hold")
 
 // runSoak makes legs until all goals are reached or the time is over.
 func runSoak(ctx context.Context, o *options, goals []goal, out io.Writer) error {
-	s := &soak{o: o, out: out, goals: goals, until: time.Now().Add(o.duration), Totals: map[string]*results.Total{}, Took: map[string]time.Duration{}}
+	s := &soak{o: o, out: out, goals: possible(goals, out), until: time.Now().Add(o.duration), Totals: map[string]*results.Total{}, Took: map[string]time.Duration{}}
 	if err := s.read(); err != nil {
 		return err
 	}
@@ -102,6 +108,24 @@ func runSoak(ctx context.Context, o *options, goals []goal, out io.Writer) error
 		}
 	}
 	return errors.Join(ctx.Err(), s.tell())
+}
+
+// possible leaves out the goals with disks of their own where there can be none.
+func possible(goals []goal, out io.Writer) []goal {
+	d, err := newDisk("1m")
+	if err == nil {
+		err = d.close()
+	}
+	if err == nil {
+		return goals
+	}
+	return slices.DeleteFunc(slices.Clone(goals), func(g goal) bool {
+		onDisk := slices.Contains(g.leg, "-disk")
+		if onDisk {
+			fmt.Fprintf(out, "%s: left out: %v\n", g.name, err)
+		}
+		return onDisk
+	})
 }
 
 // next is the goal that is furthest from being reached, of those that come first, and for

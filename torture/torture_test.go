@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/torture/results"
 )
 
 // TestMain plays the role of another process of a run if it is started as one.
@@ -47,6 +49,38 @@ func TestTorture(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestFullDisk leaves no room for jobs twice. Calls must fail in time, nothing that was accepted
+// be lost, and all end when there is room again.
+func TestFullDisk(t *testing.T) {
+	for _, storage := range []string{"sqlite", "postgres"} {
+		t.Run(storage, func(t *testing.T) {
+			if testing.Short() && storage != "sqlite" {
+				t.Skip("SKIPPED: servers take too long for a short test")
+			}
+			args := []string{"-storage", storage, "-disk", "384m", "-only", fillDisk.String(), "-jobs", "1000", "-for", "5s", "-every", "1s", "-most", "2",
+				"-seed", "1", "-workers", "2", "-producers", "1", "-vacuity=false", "-keep", t.TempDir()}
+			o, err := parse(args, os.Stderr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			shown, err := torture(t.Context(), o, &out)
+			switch {
+			case errors.Is(err, errNoDisk):
+				t.Logf("LEFT OUT: %v", err)
+				return
+			case err != nil && strings.Contains(err.Error(), "is not installed") && os.Getenv(testserver.RequireEnv) != "1":
+				t.Skipf("SKIPPED: %v", err)
+			case err != nil:
+				t.Fatalf("%v\n%s", err, &out)
+			}
+			if shown.Counts[results.FullDisks] == 0 || shown.Counts[results.Failed] == 0 {
+				t.Errorf("vacuous: no disk was full, or no call failed by that:\n%s", &out)
+			}
+		})
 	}
 }
 

@@ -89,6 +89,7 @@ type Report struct {
 
 	Jobs, Executions, Extra    int64 // extra executions are those beyond the first of each job
 	Unknown, Resolved          int64 // enqueues
+	Failed                     int64 // of the unknown ones, those that had time left
 	UnknownTx                  int64 // transactions that ended with an error
 	Offered, Settled, Open     int64 // outcomes: sent, accepted, unknown
 	Superseded                 int64 // outcomes that were refused
@@ -122,7 +123,7 @@ func (r *Report) Clean() bool { return len(r.Broken) == 0 }
 func (r *Report) Write(w io.Writer) {
 	fmt.Fprintf(w, "jobs %d, executions %d (%d beyond the first), rescues %d, deaths of processes %d, kicks %d\n",
 		r.Jobs, r.Executions, r.Extra, r.Rescues, r.Deaths, r.Kicks)
-	fmt.Fprintf(w, "enqueues of unknown outcome %d, resolved %d; transactions of unknown outcome %d\n", r.Unknown, r.Resolved, r.UnknownTx)
+	fmt.Fprintf(w, "enqueues of unknown outcome %d (%d had time left), resolved %d; transactions of unknown outcome %d\n", r.Unknown, r.Failed, r.Resolved, r.UnknownTx)
 	fmt.Fprintf(w, "outcomes sent %d, accepted %d, refused %d, unknown %d; stale ones offered %d, refused %d\n",
 		r.Offered, r.Settled, r.Superseded, r.Open, r.StaleOffered, r.StaleRefused)
 	if r.Misled > 0 {

@@ -22,6 +22,10 @@ func (d Drift) String() string {
 // Percent is the growth.
 func (d Drift) Percent() float64 { return 100 * (float64(d.Last)/float64(d.Second) - 1) }
 
+// Telling reports whether the process has lived for so long that its second quarter began when it
+// was warm, so that a growth is one.
+func (d Drift) Telling() bool { return d.Samples >= longSamples }
+
 // judgeMemory keeps the drift of those who lived for long.
 func (c *checker) judgeMemory() {
 	for _, name := range slices.Sorted(maps.Keys(c.memory)) {
@@ -32,7 +36,7 @@ func (c *checker) judgeMemory() {
 		}
 		d := Drift{name, n, median(m[n/4 : n/2]), median(m[n*3/4:])}
 		c.r.Memory = append(c.r.Memory, d)
-		if n >= longSamples && d.Percent() > mostDrift {
+		if d.Telling() && d.Percent() > mostDrift {
 			c.r.add(Leaks, "memory of %v", d)
 		}
 	}

@@ -163,6 +163,7 @@ func (c *checker) takeRequest(e *history.Event) {
 			c.r.UnknownTx++
 		} else {
 			c.r.Unknown++
+			c.r.Failed += e.B
 		}
 	case history.Accepted, history.Resolved:
 		if e.Kind == history.Resolved {

@@ -100,6 +100,7 @@ func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 	if r.o.storage == "sqlite" {
 		in.Slack += sqliteGrace
 	}
+	in.Witnessed = r.audit.tables() || r.place.aof != ""
 	in.Jobs = func(f func(*pawl.Job)) error {
 		for j, err := range r.q.Jobs(ctx, pawl.Filter{}) {
 			if err != nil {
@@ -176,9 +177,21 @@ func (r *run) vacuous(report *check.Report) error {
 	if r.crew == nil {
 		return errors.Join(errs...)
 	}
+	want("workers that closed all", report.Closed, 1)
+	want("samples of numbers", report.Samples, int64(seconds/4))
+	if r.direct.inTx != nil {
+		want("orders", report.Orders, 1)
+		want("effects", report.Effects, 1)
+	}
 	s := newSchedule(r.o.seed, r.o.every, r.faults.can)
 	hits := r.faults.counts()
 	planned := seconds / r.o.every.Seconds()
+	if hits[killWorker] > 10 {
+		want("rescues whose time counts", report.Timed, 1)
+	}
+	if r.config("producer", 0).Deadly > 0 {
+		want("jobs that kill their process", report.Poisonous, int64(seconds/36))
+	}
 	for k := killWorker; k < cutCommits; k++ {
 		// Faults that last keep others waiting, so a fifth of the plan must do.
 		want(k.String(), int64(hits[k]), int64(planned*s.share(k)/5))

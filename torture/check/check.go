@@ -50,11 +50,13 @@ type Input struct {
 	// Changes are how many rows went from one state to another, by the triggers of
 	// the storage, if it has any, and Illegal which of them must not be. Twice are jobs that were completed
 	// more than once by them.
-	Changes int64
-	Illegal []string
-	Twice   []pawl.ID
-	Orphans []string // found in the storage
-	Waiting int64    // jobs that did not end in time
+	// Witnessed says that it has.
+	Changes   int64
+	Witnessed bool
+	Illegal   []string
+	Twice     []pawl.ID
+	Orphans   []string // found in the storage
+	Waiting   int64    // jobs that did not end in time
 
 	Lease, Sweep time.Duration
 	// Slack is how much later than lease and sweep rescues may be, but for one in a
@@ -100,6 +102,7 @@ type Report struct {
 	RecoverMax                 time.Duration
 	Effects, Orders, Changes   int64
 	Deaths, Kicks              int64
+	Timed, Poisonous           int64     // rescues whose time counts, and jobs buried since they kill their process
 	Causes, RunsAgain          Causes    // of rescues, and of runs under the claims that these ended
 	MostRunsAgain              int64     // of one death
 	Returns                    []float64 // jobs each second after a server's return, as a part of those before

@@ -311,6 +311,10 @@ var tales = []struct {
 		x.say("worker-3", history.Event{Kind: history.Stopped, At: 2000 * ms, Fence: 2_000_000})
 	}, []string{Stop}},
 	{"a change that must not be", func(x *tale) { x.in.Illegal = []string{"4 to 2"} }, []string{Transition}},
+	{"a witness that was blind", func(x *tale) {
+		x.completed(load.Plain, load.Single, 100)
+		x.in.Witnessed = true
+	}, []string{Transition}},
 	{"completed twice", func(x *tale) { x.in.Twice = []pawl.ID{{}} }, []string{Transition}},
 	{"orphans", func(x *tale) { x.in.Orphans = []string{"1 payload"} }, []string{Orphans}},
 	{"another payload", func(x *tale) {

@@ -91,6 +91,8 @@ func (c *checker) judgeEnd(id pawl.ID, j *job) {
 		c.r.add(Lost, "job %v of class %v ended as %v (%s)", id, j.class, e.state, e.reason)
 	case j.class == load.Poison && (e.reason != pawl.ReasonRescues || e.counts.Rescues != load.PoisonRescues):
 		c.r.add(Buried, "job %v, which kills its workers, was buried (%s) after %d rescues, not %d", id, e.reason, e.counts.Rescues, load.PoisonRescues)
+	case j.class == load.Poison:
+		c.r.Poisonous++
 	}
 }
 

@@ -26,6 +26,9 @@ func (c *checker) judgeWhole() {
 		c.r.Effects += int64(n)
 	}
 	c.r.Changes = c.in.Changes
+	if c.in.Witnessed && c.in.Changes < c.r.Jobs {
+		c.r.add(Transition, "the storage's own witness has seen %d changes of %d jobs, and each has changed at least once", c.in.Changes, c.r.Jobs)
+	}
 	for _, text := range c.in.Illegal {
 		c.r.add(Transition, "%s", text)
 	}
@@ -66,7 +69,7 @@ func (c *checker) judgeRescues() {
 			c.r.add(Recovery, "a job of %s was taken back %v after the worker's death", r.worker, micros(r.at-died))
 		}
 	}
-	if len(took) == 0 {
+	if c.r.Timed = int64(len(took)); len(took) == 0 {
 		return
 	}
 	slices.Sort(took)

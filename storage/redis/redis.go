@@ -114,9 +114,9 @@
 // foreign hand or a restored backup have left: records in no index, entries
 // without a record, running jobs without a lease. A job whose payload is gone goes.
 //
-// # State
+// # What it was run on
 //
-// A preview. It passes the whole contract and the tests of pools on Redis 7.0, on one
+// It passes the whole contract and the tests of pools on Redis 7.0, on one
 // server and on a cluster of three masters and their replicas, with whole and with
 // divided queues. Pools on it have been through crashes, failovers of a cluster and of
 // Sentinel, moved slots, a cluster that is down, replicas in the place of masters, long

@@ -1,6 +1,7 @@
 package testserver
 
 import (
+	"context"
 	"errors"
 	"os"
 	"testing"
@@ -57,11 +58,11 @@ func TestRedisClusterFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Wait(t.Context(), 1, 0).Err(); err != nil {
-		t.Fatal(err)
+	if n, err := client.Wait(t.Context(), 1, startTimeout).Result(); err != nil || n < 1 {
+		t.Fatalf("%d replicas have it: %v", n, err)
 	}
 	master.Kill()
-	if err := until(t.Context(), func() error {
+	if err := soon(t, func() error {
 		client.ReloadState(t.Context())
 		return client.Get(t.Context(), "a").Err()
 	}); err != nil {
@@ -91,11 +92,11 @@ func TestRedisSentinelFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := client.Wait(t.Context(), 1, 0).Err(); err != nil {
-		t.Fatal(err)
+	if n, err := client.Wait(t.Context(), 1, startTimeout).Result(); err != nil || n < 1 {
+		t.Fatalf("%d replicas have it: %v", n, err)
 	}
 	master.Kill()
-	if err := until(t.Context(), func() error { return client.Set(t.Context(), "b", "8", 0).Err() }); err != nil {
+	if err := soon(t, func() error { return client.Set(t.Context(), "b", "8", 0).Err() }); err != nil {
 		t.Fatal(err)
 	}
 	if err := master.Start(); err != nil {
@@ -110,4 +111,11 @@ func TestRedisSentinelFailover(t *testing.T) {
 	if got := client.MGet(t.Context(), "a", "b").Val(); len(got) != 2 || got[0] != "7" || got[1] != "8" {
 		t.Errorf("values %v", got)
 	}
+}
+
+// soon repeats f until it succeeds, for as long as a server may take to start.
+func soon(t *testing.T, f func() error) error {
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	return until(ctx, f)
 }

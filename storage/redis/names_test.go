@@ -50,6 +50,22 @@ func TestInstallationsApart(t *testing.T) {
 	}
 }
 
+// TestKeyTypes keeps all in hashes and sorted sets, of which no command that is used takes
+// longer the more there is, as LREM does in a list.
+func TestKeyTypes(t *testing.T) {
+	c := connect(t, testserver.NewRedis(t, nil))
+	everyCall(t, open(t, c, nil))
+	keys, err := c.Keys(t.Context(), "*").Result()
+	if err != nil || len(keys) < 10 {
+		t.Fatal(keys, err)
+	}
+	for _, key := range keys {
+		if is := c.Type(t.Context(), key).Val(); is != "hash" && is != "zset" {
+			t.Errorf("%s is a %s", key, is)
+		}
+	}
+}
+
 // TestStrangeContents stores what could mean something to the server, Lua or a format.
 func TestStrangeContents(t *testing.T) {
 	s := open(t, connect(t, testserver.Redis(t)), &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})

@@ -86,6 +86,8 @@
 // they may keep fewer.
 //
 // The number of shards is recorded and stays; a queue that is in use can't be divided.
+// Give all Stores the same Shards: should a failover, or somebody, delete the record, one
+// without them would take the queue for whole beside those that know.
 // A Store that took a queue for whole while another one divided it is refused by the
 // scripts, and then goes to the shards.
 //

@@ -48,6 +48,55 @@ func TestRepair(t *testing.T) {
 	}
 }
 
+// TestUnreadable writes what is no record in the place of one. Sweeps go on, and the others
+// can be worked off, also those that a claim had taken when it met that one.
+func TestUnreadable(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	for key, good := range map[string]int{"s": 4, "b": 5} {
+		t.Run(key, func(t *testing.T) {
+			now := time.Now()
+			clock := func() time.Time { return now }
+			s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Clock: clock, Logger: slog.New(slog.DiscardHandler)})
+			bad := requests(1, pawl.Request{})
+			if key == "s" { // of a running and of a completed job too
+				mustEnqueue(t, s, requests(4, pawl.Request{})...)
+				jobs := mustClaim(t, s, 4)
+				mustSettle(t, s, acks(jobs[:2]))
+				bad = append(bad, &pawl.Request{ID: jobs[0].ID}, &pawl.Request{ID: jobs[2].ID})
+				mustEnqueue(t, s, append(requests(3, pawl.Request{}), bad[0])...)
+			} else {
+				mustEnqueue(t, s, append(requests(5, pawl.Request{}), bad[0])...)
+			}
+			for _, q := range bad {
+				if err := c.HSet(t.Context(), s.Prefix()+":{default}:"+key, string(q.ID[:]), "garbage").Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := s.Claim(t.Context(), asking(10)); err == nil {
+				t.Fatal("a claim has not met what is no record")
+			}
+			now = now.Add(2 * time.Minute)
+			sweep := func() {
+				t.Helper()
+				for range 30 {
+					if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			sweep()
+			jobs := mustClaim(t, s, 10)
+			if len(jobs) != good {
+				t.Errorf("claimed %d jobs, want %d", len(jobs), good)
+			}
+			mustSettle(t, s, acks(jobs))
+			now = now.Add(2 * time.Hour)
+			sweep()
+			wantStats(t, s, pawl.QueueStats{})
+		})
+	}
+}
+
 // TestPayloadsLost reads jobs whose payloads are gone: they are not there.
 func TestPayloadsLost(t *testing.T) {
 	c := connect(t, testserver.Redis(t))

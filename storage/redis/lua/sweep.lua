@@ -39,13 +39,22 @@ local function rescue(q, id, r)
 	wait(q, id, r, wRESCUE, rescuedelay(r[RESCUED]))
 end
 
+-- loadsound is load that takes a record which can't be read for none. Only a foreign hand
+-- leaves one, and it must not keep others from being swept.
+local function loadsound(q, ids)
+	if pcall(load, q, ids) then return end
+	for _, id in ipairs(ids) do
+		if not pcall(get, q, id) then q.rec[id] = false end
+	end
+end
+
 -- overdue rescues the jobs of one claim whose leases have expired, and notes when
 -- the next ones do.
 local function overdue(q, token)
 	local packed, ids, alive, first = hget(q, INFO, 'i' .. token) or '', {}, {}, nil
 	for i = 1, #packed / 16 do ids[i] = sub(packed, 16 * i - 15, 16 * i) end
 	q.looks = q.looks + 1 + #ids
-	load(q, ids)
+	loadsound(q, ids)
 	for _, id in ipairs(ids) do
 		local r = q.rec[id]
 		if r and r[STAT] == sRUNNING and r[TOKEN] == token then
@@ -81,7 +90,7 @@ end
 
 local function purge(q, max)
 	local ids = call('ZRANGEBYSCORE', q.k[PURGE], '-inf', now, 'LIMIT', 0, max)
-	load(q, ids)
+	loadsound(q, ids)
 	for _, id in ipairs(ids) do
 		local r = q.rec[id]
 		if r and r[STAT] >= sCOMPLETED then
@@ -107,7 +116,7 @@ local function purgeexcess(q, state, most, retention, max)
 	if retention == 0 and excess <= 0 then return 0 end
 	while at < math.min(n, MAXFINAL) and done < max do
 		local ids = call('ZRANGE', q.k[state], at, at + STEP - 1)
-		load(q, ids)
+		loadsound(q, ids)
 		for i, id in ipairs(ids) do
 			local r, due = q.rec[id], now
 			if r then
@@ -225,7 +234,8 @@ local function lookatbodies(q, cursor)
 		local found = call('HSCAN', q.k[BODY], cursor, 'COUNT', count)
 		for i = 1, #found[2], 2 do
 			bytes = bytes + #found[2][i + 1]
-			repaired = repaired + repair(q, found[2][i], found[2][i + 1])
+			local sound, bad = pcall(repair, q, found[2][i], found[2][i + 1])
+			if sound then repaired = repaired + bad end
 		end
 		cursor, n = found[1], n + #found[2] / 2
 		local room = bytes > 0 and (MAXLOOKBYTES - bytes) * n / bytes or MAXLOOK
@@ -240,7 +250,8 @@ local function lookatindex(q, state, cursor)
 	for i = 1, #found[2], 2 do
 		local entry = found[2][i]
 		local id = state == sREADY and idofready(entry) or state == sSCHEDULED and idoflater(entry) or entry
-		local r = get(q, id)
+		loadsound(q, {id})
+		local r = q.rec[id]
 		if not r or r[STAT] ~= state or member(id, r) ~= entry then
 			zput(q, INDEXES[state], entry, false)
 			repaired = repaired + 1

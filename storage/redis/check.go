@@ -14,7 +14,7 @@ import (
 )
 
 // layoutVersion is that of the keys and what they hold.
-const layoutVersion = 1
+const layoutVersion = 2
 
 // minVersion is the first major version of Redis that runs the scripts.
 const minVersion = 7

@@ -47,13 +47,13 @@ func TestRisks(t *testing.T) {
 
 func TestLayoutVersion(t *testing.T) {
 	c := connect(t, testserver.Redis(t))
-	for _, have := range []string{"2", "0", "x"} {
+	for _, have := range []string{"1", "3", "0", "x"} {
 		if err := c.HSet(t.Context(), "other:meta", "version", have).Err(); err != nil {
 			t.Fatal(err)
 		}
 		_, err := redis.New(t.Context(), c, &redis.Options{Prefix: "other"})
 		var schema *pawl.SchemaError
-		if !errors.As(err, &schema) || schema.Want != 1 {
+		if !errors.As(err, &schema) || schema.Want != 2 {
 			t.Errorf("with version %s the error is %v", have, err)
 		}
 	}

@@ -181,7 +181,7 @@ func settled(parts []part) []part {
 }
 
 func (c *cycle) read(parts []part, reply any) (again bool, err error) {
-	l, err := items(reply, 5)
+	l, err := items(reply, 6)
 	if err != nil {
 		return false, err
 	}
@@ -197,7 +197,7 @@ func (c *cycle) read(parts []part, reply any) (again bool, err error) {
 		return false, err
 	}
 	for ; len(jobs) >= 6; jobs = jobs[6:] {
-		if err := c.readJob(parts, jobs); err != nil {
+		if err := c.readJob(parts, jobs, number(l[5])); err != nil {
 			return false, err
 		}
 	}
@@ -205,7 +205,8 @@ func (c *cycle) read(parts []part, reply any) (again bool, err error) {
 	return number(l[3]) == 1, nil
 }
 
-func (c *cycle) readJob(parts []part, l []any) error {
+// readJob reads a job that was claimed now. Of most only the fence is told.
+func (c *cycle) readJob(parts []part, l []any, now int64) error {
 	n := int(number(l[0])) - 1
 	if n < 0 || n >= len(parts) {
 		return errReply
@@ -218,11 +219,21 @@ func (c *cycle) readJob(parts []part, l []any) error {
 	if err != nil {
 		return err
 	}
+	if fence := number(l[2]); fence > 0 {
+		c.begin(j, parts[n].tag, fence, toTime(now))
+	}
 	c.got.Jobs = append(c.got.Jobs, j)
 	if ask := parts[n].ask; ask != noAsk {
 		c.asks[ask]--
 	}
 	return nil
+}
+
+// begin makes a job one that runs for the first time.
+func (c *cycle) begin(j *pawl.Job, t tag, fence int64, now time.Time) {
+	_, j.Locator = t.split()
+	j.State, j.Fence, j.Attempt, j.WorkerID = pawl.Running, fence, 1, c.spec.Worker
+	j.StartedAt, j.ClaimedAt, j.LeaseUntil = now, now, now.Add(toDuration(microseconds(cmp.Or(j.Lease, c.spec.Lease))))
 }
 
 // lostRefs are the refs that were lost, in order.

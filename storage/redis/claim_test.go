@@ -1,11 +1,15 @@
 package redis_test
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	client "github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
@@ -117,5 +121,77 @@ func TestEnteredTwice(t *testing.T) {
 	}
 	if jobs := mustClaim(t, s, 10); len(jobs) != 1 {
 		t.Errorf("claimed %d jobs", len(jobs))
+	}
+}
+
+// TestFirstClaims claims jobs for the first time that differ in what a claim has for all of
+// its jobs, some under a token that has jobs already: each is read as it was claimed, and
+// acked under its fence alone.
+func TestFirstClaims(t *testing.T) {
+	s := open(t, connect(t, testserver.Redis(t)), &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	mustEnqueue(t, s,
+		request(pawl.Request{Retention: time.Hour}), request(pawl.Request{Retention: time.Hour, Lease: time.Hour}),
+		request(pawl.Request{Retention: 2 * time.Hour}), request(pawl.Request{Retention: pawl.DeleteNow}),
+		request(pawl.Request{Retention: time.Hour, Payload: bytes.Repeat([]byte("p"), 10_000)}),
+		request(pawl.Request{Retention: time.Hour, UniqueKey: "k"}), request(pawl.Request{Retention: time.Hour}),
+	)
+	spec := asking(6)
+	got, err := s.Claim(t.Context(), spec)
+	if err != nil || len(got.Jobs) != 6 {
+		t.Fatalf("claimed %d jobs: %v", len(got.Jobs), err)
+	}
+	more, err := s.Claim(t.Context(), spec) // under the same token
+	if err != nil || len(more.Jobs) != 1 {
+		t.Fatalf("claimed %d jobs: %v", len(more.Jobs), err)
+	}
+	jobs := append(got.Jobs, more.Jobs...)
+	sameJobs(t, s, jobs)
+	spec.Repeat = true
+	again, err := s.Claim(t.Context(), spec)
+	if diff := cmp.Diff(jobs, again.Jobs, exported); err != nil || diff != "" {
+		t.Errorf("claimed again: %v\n%s", err, diff)
+	}
+	stale := acks(jobs)
+	for i := range stale {
+		stale[i].Ref.Fence--
+	}
+	if lost, err := s.Settle(t.Context(), stale); err != nil || len(lost) != len(jobs) {
+		t.Errorf("%d of %d stale outcomes were lost: %v", len(lost), len(jobs), err)
+	}
+	sameJobs(t, s, jobs)
+	for range 2 {
+		mustSettle(t, s, acks(slices.DeleteFunc(slices.Clone(jobs), func(j *pawl.Job) bool { return j.Retention == pawl.DeleteNow })))
+	}
+	mustSettle(t, s, acks(jobs[3:4]))
+	wantStats(t, s, pawl.QueueStats{Queue: "default", Completed: 6})
+	for _, j := range jobs {
+		kept := j.Retention != pawl.DeleteNow
+		found, err := s.Get(t.Context(), "default", j.ID)
+		if err != nil || (found[0] != nil) != kept || kept && !completed(found[0], j) {
+			t.Errorf("job %+v is %+v: %v", j, found[0], err)
+		}
+	}
+}
+
+// exported leaves out what only a Queue knows of a job.
+var exported = cmpopts.IgnoreUnexported(pawl.Job{})
+
+// completed reports whether a job is what became of an earlier one by an ack.
+func completed(j, before *pawl.Job) bool {
+	want := *before
+	want.State, want.Fence, want.LeaseUntil, want.FinishedAt = pawl.Completed, 0, time.Time{}, j.FinishedAt
+	return cmp.Equal(&want, j, exported) && !j.FinishedAt.Before(before.ClaimedAt)
+}
+
+// sameJobs wants Get to tell of jobs what they are.
+func sameJobs(t *testing.T, s *redis.Store, jobs []*pawl.Job) {
+	t.Helper()
+	var ids []pawl.ID
+	for _, j := range jobs {
+		ids = append(ids, j.ID)
+	}
+	found, err := s.Get(t.Context(), "default", ids...)
+	if diff := cmp.Diff(jobs, found, exported); err != nil || diff != "" {
+		t.Errorf("found: %v\n%s", err, diff)
 	}
 }

@@ -14,7 +14,8 @@ import (
 //
 //	b  hash, ID: head, kind, metadata and payload; the head is the record of a job
 //	   that was never claimed or changed
-//	s  hash, ID: record of a job that was claimed or changed
+//	s  hash, ID: record of a job that was changed, or claimed and not only acked; a short one
+//	   of a job that was acked at its first claim. One that runs for the first time has none
 //	x  hash, letter and ID: f failures, r result, p progress
 //	w  sorted set: ready jobs by priority, then time and order of insertion
 //	d  sorted set: scheduled jobs by time, then order of insertion
@@ -26,10 +27,12 @@ import (
 //	e  sorted set: waiting jobs by StartBefore
 //	l  sorted set: claim tokens by when a lease may expire
 //	q  hash, unique key: ID of who took it last
-//	i  hash: counters, settings, and the claims by token; that of a divided queue's own
+//	i  hash: counters, settings, and the claims by token, with what is the same for the jobs of
+//	   each; that of a divided queue's own
 //	   tag has the number of its shards, and its other keys are empty
 //	z  hash: claimers with room for more jobs
-var keySuffixes = []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z"}
+//	f  sorted set: claim tokens by their first fence
+var keySuffixes = []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z", "f"}
 
 // DefaultPrefix begins all keys by default.
 const DefaultPrefix = "pawl"

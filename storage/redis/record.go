@@ -52,6 +52,17 @@ const (
 	numFields
 )
 
+// Fields of a short record, in the order of lua/lib.lua. It is that of a job that was claimed
+// once, and maybe acked.
+const (
+	sState = iota
+	sClaimed
+	sWorker
+	sAt
+	sFence
+	shortFields
+)
+
 // reasons are the reasons by number, as lua/lib.lua has them.
 var reasons = [...]pawl.Reason{
 	"", pawl.ReasonRetry, pawl.ReasonRescue, pawl.ReasonRelease, pawl.ReasonSnooze, pawl.ReasonSkip,
@@ -70,7 +81,7 @@ func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
 	body := reader{data: []byte(p.body)}
 	head := readFields(&body)
 	if p.state != "" {
-		head = readFields(&reader{data: []byte(p.state)})
+		head = readState(&reader{data: []byte(p.state)}, head)
 	}
 	readStatic(&body, j)
 	if body.err != nil {
@@ -91,8 +102,27 @@ func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
 	return j, nil
 }
 
-func readFields(r *reader) (f [numFields]value) {
-	for i := range r.array() {
+// readState reads a record. A short one says what a head does not.
+func readState(r *reader, head [numFields]value) [numFields]value {
+	n := r.array()
+	if n != shortFields {
+		return readValues(r, n)
+	}
+	s := readValues(r, n)
+	head[fState], head[fAttempt].n, head[fWorker] = s[sState], 1, s[sWorker]
+	head[fStarted], head[fClaimed] = s[sClaimed], s[sClaimed]
+	if pawl.State(s[sState].n) == pawl.Running {
+		head[fUntil], head[fFence] = s[sAt], s[sFence]
+	} else {
+		head[fFinished] = s[sAt]
+	}
+	return head
+}
+
+func readFields(r *reader) [numFields]value { return readValues(r, r.array()) }
+
+func readValues(r *reader, n int) (f [numFields]value) {
+	for i := range n {
 		v := r.value()
 		if i < len(f) {
 			f[i] = v

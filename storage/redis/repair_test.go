@@ -16,7 +16,7 @@ import (
 // numbers are those of the jobs.
 func TestRepair(t *testing.T) {
 	c := connect(t, testserver.Redis(t))
-	for _, key := range []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z"} {
+	for _, key := range []string{"b", "s", "x", "w", "d", "c", "o", "u", "n", "p", "e", "l", "q", "i", "z", "f"} {
 		t.Run(key, func(t *testing.T) {
 			now := time.Now()
 			clock := func() time.Time { return now }

@@ -7,13 +7,17 @@ local ACK, NACK, BURY, RELEASE, SNOOZE, SKIP = 1, 2, 3, 4, 5, 6
 -- How a claim is made: not at all, with new jobs, with those of its token if there
 -- are any, only with those, or with none, but what is ready is counted.
 local FRESH, AGAIN, ONLYAGAIN, LOOK = 1, 2, 3, 4
--- Fields of a plain record.
-local PLAIN = 16
 -- Promotions, and looks at ready jobs, of one call. More are left to further calls:
 -- a claim must not choose before all due jobs are ready.
 local MAXPROMOTED, MAXPOPPED = 10 * STEP, 10 * STEP
 
 local lost, jobs, queues = {}, {}, {}
+
+-- lose forgets what is left of a job whose payload was lost, so that it can't run.
+local function lose(q, id, state)
+	if isshort(state) then return hput(q, STATE, id, false) end
+	remove(q, id, pad(cmsgpack.unpack(state)))
+end
 
 -- handback makes a record wait as if its claim had not been.
 local function handback(q, id, r, o)
@@ -48,48 +52,47 @@ local function settleone(q, id, r, o)
 	wait(q, id, r, wRETRY, o[DELAY])
 end
 
--- ackplain acks a job whose record is plain, as run leaves it at the first claim. It
--- has no more than its place among the running jobs, and what it gets is put in lists
+-- ackplain acks a job of which only its fence is written. What it gets is put in lists
 -- that need no look at what was changed before.
-local function ackplain(q, id, r, p)
-	local retain, n = r[RETAIN], #p.run
-	p.run[n + 1], q.left[r[TOKEN]] = id, (q.left[r[TOKEN]] or 0) + 1
-	if retain < 0 then
-		p.gone[#p.gone + 1], q.rec[id] = id, false
+local function ackplain(q, id, fence, c, p)
+	p.run[#p.run + 1], q.left[c[CTOKEN]] = id, (q.left[c[CTOKEN]] or 0) + 1
+	if c[CRETAIN] < 0 then
+		p.gone[#p.gone + 1] = id
 		return
 	end
-	local done = {sCOMPLETED, r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], 0, r[12], r[13], 0,
-		r[15], r[16], r[FENCE], ACK, now}
-	q.rec[id] = done
-	n = #p.set
-	p.set[n + 1], p.set[n + 2] = id, pack(done)
+	if p.claim ~= c then
+		p.claim, p.short = c, short(sCOMPLETED, c[CAT], c[CWORKER], now)
+		p.due = string.format('%.0f', now + c[CRETAIN])
+	end
+	local n = #p.set
+	p.set[n + 1], p.set[n + 2] = id, p.short .. pack(fence)
 	p.done[n + 1], p.done[n + 2] = p.now, id
-	p.purge[n + 1], p.purge[n + 2] = now + retain, id
+	p.purge[n + 1], p.purge[n + 2] = p.due, id
 end
 
 local function flushplain(q, p)
 	chunked('ZREM', q.k[RUN], p.run, STEP)
 	chunked('HDEL', q.k[BODY], p.gone, STEP)
-	chunked('HDEL', q.k[STATE], p.gone, STEP)
 	chunked('HSET', q.k[STATE], p.set, 2 * STEP)
 	chunked('ZADD', q.k[DONE], p.done, 2 * STEP)
 	chunked('ZADD', q.k[PURGE], p.purge, 2 * STEP)
 end
 
--- ackmost deals with the outcomes that are plain acks of plain records, which most are,
--- and returns the others, and those accepted by ID. Of one job they stay in order.
+-- ackmost deals with the outcomes that are plain acks of jobs that have no records, which
+-- most are, and returns the others, and those accepted by ID. Of one job they stay in order.
 local function ackmost(q, outcomes)
 	local ids, rest, done, seen = {}, {}, {}, {}
 	local p = {run = {}, gone = {}, set = {}, done = {}, purge = {}, now = string.format('%.0f', now)}
 	for i, o in ipairs(outcomes) do ids[i] = o[ID] end
-	local states = call('HMGET', q.k[STATE], unpack(ids))
+	local states, fences = call('HMGET', q.k[STATE], unpack(ids)), call('ZMSCORE', q.k[RUN], unpack(ids))
 	for i, o in ipairs(outcomes) do
-		local id, state = ids[i], states[i]
-		local r = not o[PAYLOAD] and o[VERB] == ACK and not seen[id] and state and cmsgpack.unpack(state)
+		local id, fence = ids[i], o[REF]
+		local plain = o[VERB] == ACK and not o[PAYLOAD] and not states[i] and not seen[id]
+		local c = plain and fences[i] and tonumber(fences[i]) == fence and claimof(q, fence)
 		seen[id] = true
-		if r and #r == PLAIN and r[STAT] == sRUNNING and r[FENCE] == o[REF] then
+		if c then
 			done[id] = o
-			ackplain(q, id, r, p)
+			ackplain(q, id, fence, c, p)
 		else
 			rest[#rest + 1] = o
 		end
@@ -152,7 +155,7 @@ end
 local function again(q)
 	for _, id in ipairs(running(q)) do
 		local r = q.rec[id]
-		add(q, id, call('HGET', q.k[STATE], id), call('HGET', q.k[BODY], id), r[FAILED], r[PROGRESS])
+		add(q, id, stateof(q, id, r), call('HGET', q.k[BODY], id), r[FAILED], r[PROGRESS])
 	end
 end
 
@@ -170,23 +173,46 @@ local function run(q, id, r)
 	end
 end
 
--- runplain makes a job Running that was never claimed, of which there is the head of its
--- body alone, and returns its record as it is stored.
-local function runplain(q, r)
-	q.fence = q.fence + 1
-	local own = r[OWNLEASE] or 0
-	local till = now + (own > 0 and own or args.lease)
-	return pack({sRUNNING, r[2], r[3], r[4], r[5], r[6], r[7], r[8], own, 1, q.fence, now, now, till,
-		args.worker, args.token}), till
-end
-
 -- note enters a job in its claim.
-local function note(q, claim, id, state, till)
+local function note(q, claim, id, till)
 	local n = claim.n + 1
 	claim.n, claim.ids[n] = n, id
 	claim.first = math.min(claim.first or till, till)
 	claim.run[2 * n - 1], claim.run[2 * n] = q.fence, id
-	claim.set[2 * n - 1], claim.set[2 * n] = id, state
+end
+
+-- runplain makes a job Running that was never claimed. Its fence is all that is written
+-- and told of it: the rest is in the head of its body, and the same for its claim.
+local function runplain(q, claim, id, r, body)
+	q.fence = q.fence + 1
+	local own = r[OWNLEASE] or 0
+	local till = now + (own > 0 and own or args.lease)
+	note(q, claim, id, till)
+	add(q, id, q.fence, body, 0, 0)
+end
+
+-- runother claims a job of which there is more to say, if it still can be.
+local function runother(q, claim, id, r, body)
+	if r[STAT] > sREADY then return end
+	r[STAT] = sREADY
+	if r[BEFORE] > 0 and r[BEFORE] <= now then
+		zput(q, EXPIRE, id, false)
+		return finish(q, id, r, sCANCELED, wEXPIRED)
+	end
+	run(q, id, r)
+	note(q, claim, id, r[UNTIL])
+	local failed, state = r[FAILED], encode(r)
+	local n = #claim.set
+	claim.set[n + 1], claim.set[n + 2] = id, state
+	add(q, id, state, body, failed, 0)
+end
+
+-- isplain reports whether a job may have no record while it runs: it shares with the others
+-- of its claim what is noted of that. It reads the head of a job that has no record.
+local function isplain(claim, r)
+	if #r > OWNLEASE or claim.old ~= '' then return false end
+	claim.retain = claim.retain or r[RETAIN]
+	return claim.retain == r[RETAIN]
 end
 
 -- take claims what was popped from the ready set. What changed is written later, so a job
@@ -202,27 +228,20 @@ local function take(q, popped, claim)
 	end
 	if #ids == 0 then return end
 	local bodies, states = call('HMGET', q.k[BODY], unpack(ids)), call('HMGET', q.k[STATE], unpack(ids))
+	local fences = call('ZMSCORE', q.k[RUN], unpack(ids))
 	for i, id in ipairs(ids) do
-		local r = states[i] and cmsgpack.unpack(states[i]) or bodies[i] and head(bodies[i])
-		if bodies[i] and not states[i] and #r <= OWNLEASE then
-			local state, till = runplain(q, r)
-			note(q, claim, id, state, till)
-			add(q, id, state, bodies[i], 0, 0)
-		elseif r and bodies[i] and r[1] <= sREADY then
-			pad(r)
-			r[STAT] = sREADY
-			if r[BEFORE] > 0 and r[BEFORE] <= now then
-				finish(q, id, r, sCANCELED, wEXPIRED)
-				zput(q, EXPIRE, id, false)
+		local body, state = bodies[i], states[i]
+		if not body then
+			if state then lose(q, id, state) end
+		elseif state then
+			runother(q, claim, id, pad(cmsgpack.unpack(state)), body) -- a short one is of a job that was acked
+		elseif not fences[i] then
+			local r = head(body)
+			if isplain(claim, r) then
+				runplain(q, claim, id, r, body)
 			else
-				run(q, id, r)
-				local failed, till, state = r[FAILED], r[UNTIL], nil
-				state = encode(r)
-				note(q, claim, id, state, till)
-				add(q, id, state, bodies[i], failed, 0)
+				runother(q, claim, id, pad(r), body)
 			end
-		elseif r and not bodies[i] then
-			remove(q, id, pad(r)) -- its payload was lost, so it can't run
 		end
 	end
 end
@@ -233,6 +252,11 @@ local function enter(q, claim)
 	chunked('ZADD', q.k[RUN], claim.run, 2 * STEP)
 	if #claim.old > 0 then
 		claim.first = math.min(claim.first, tonumber(call('ZSCORE', q.k[LEASE], args.token) or claim.first))
+	end
+	if claim.retain then
+		local first = q.fence - claim.n + 1
+		hput(q, INFO, 'c' .. args.token, pack({first, claim.n, now, args.lease, args.worker, claim.retain}))
+		zput(q, CLAIM, args.token, first)
 	end
 	hput(q, INFO, 'i' .. args.token, claim.old .. table.concat(claim.ids))
 	hput(q, INFO, 'n' .. args.token, claim.n + #claim.old / 16)
@@ -327,4 +351,4 @@ for _, q in ipairs(queues) do
 	q.quiet = args.how ~= 0
 	close(q)
 end
-return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready, ready}
+return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready, ready, now}

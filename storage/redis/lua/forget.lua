@@ -6,5 +6,5 @@ if q.paused then return 0 end
 for i = BODY, CANCELED do
 	if call('EXISTS', q.k[i]) == 1 then return 0 end
 end
-if not q.shards then call('DEL', q.k[INFO], q.k[IDLE]) end
+if not q.shards then call('DEL', q.k[INFO], q.k[IDLE], q.k[CLAIM]) end
 return 1

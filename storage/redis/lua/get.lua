@@ -6,7 +6,7 @@ for _, id in ipairs(args.ids) do
 	local r, n = q.rec[id], #found
 	local body = r and call('HGET', q.k[BODY], id)
 	if body then
-		found[n + 1], found[n + 2], found[n + 3] = r[STAT], call('HGET', q.k[STATE], id) or '', body
+		found[n + 1], found[n + 2], found[n + 3] = r[STAT], stateof(q, id, r), body
 		found[n + 4] = r[FAILED] == 1 and call('HGET', q.k[EXTRA], 'f' .. id) or ''
 		found[n + 5] = r[PROGRESS] == 1 and call('HGET', q.k[EXTRA], 'p' .. id) or ''
 		found[n + 6] = r[RESULT] == 1 and call('HGET', q.k[EXTRA], 'r' .. id) or ''

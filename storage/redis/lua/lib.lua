@@ -4,9 +4,9 @@
 -- wake-ups are in files of their own.
 
 -- Keys of a queue. Go's keys.go has the same list.
-local BODY, STATE, EXTRA, READY, LATER, RUN, DONE, BURIED, CANCELED, PURGE, EXPIRE, LEASE, UNIQUE, INFO, IDLE =
-	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
-local NKEYS = 15
+local BODY, STATE, EXTRA, READY, LATER, RUN, DONE, BURIED, CANCELED, PURGE, EXPIRE, LEASE, UNIQUE, INFO, IDLE, CLAIM =
+	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
+local NKEYS = 16
 
 -- Fields of a record. Go's record.go has the same list. A field that is 0 is not
 -- set; trailing ones are not stored.
@@ -16,6 +16,13 @@ local STAT, PRIO, RUNAT, SEQ, CREATED, RETAIN, MAXATT, MAXRES, OWNLEASE, ATTEMPT
 	1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26,
 	27, 28, 29, 30, 31, 32, 33, 34, 35, 36
 local NFIELDS = 36
+
+-- Fields of a short record; Go's record.go has the same list. It is that of a job that was
+-- claimed once, and maybe acked; what else there is to say is in the head of its body. AT is
+-- when its lease expires, or when it was acked.
+local SSTATE, SCLAIMED, SWORKER, SAT, SFENCE = 1, 2, 3, 4, 5
+-- Fields of what is noted of a claim: its fences, and what is the same for its jobs.
+local CFIRST, CCOUNT, CAT, CLEASE, CWORKER, CRETAIN, CTOKEN = 1, 2, 3, 4, 5, 6, 7
 
 -- States, reasons and unique modes, as Go numbers them.
 local sSCHEDULED, sREADY, sRUNNING, sCOMPLETED, sBURIED, sCANCELED = 1, 2, 3, 4, 5, 6
@@ -129,13 +136,18 @@ local function flushkey(q, i, set, commands)
 	chunked(commands[3], key, add, 2 * STEP)
 end
 
+-- over forgets a claim of which no job runs any more.
+local function over(q, token)
+	for _, letter in ipairs({'n', 'i', 'c'}) do hput(q, INFO, letter .. token, false) end
+	zput(q, CLAIM, token, false)
+	zput(q, LEASE, token, false)
+end
+
 -- leave notes that n jobs of a claim do not run any more.
 local function leave(q, token, n)
 	local open = tonumber(hget(q, INFO, 'n' .. token) or 0) - n
 	if open > 0 then return hput(q, INFO, 'n' .. token, open) end
-	hput(q, INFO, 'n' .. token, false)
-	hput(q, INFO, 'i' .. token, false)
-	zput(q, LEASE, token, false)
+	over(q, token)
 end
 
 -- flush writes all changes. Records must be loaded again afterwards.

@@ -64,7 +64,7 @@ for i = 1, #entries, 2 do
 	found[n + 1], found[n + 2], found[n + 3] = entries[i + 1], entries[i], id
 	found[n + 4], found[n + 5], found[n + 6], found[n + 7], found[n + 8] = '', '', '', '', ''
 	if r then
-		found[n + 4] = call('HGET', q.k[STATE], id) or ''
+		found[n + 4] = stateof(q, id, r)
 		found[n + 5] = visible(body)
 		found[n + 6] = r[FAILED] == 1 and call('HGET', q.k[EXTRA], 'f' .. id) or ''
 		found[n + 7] = r[PROGRESS] == 1 and call('HGET', q.k[EXTRA], 'p' .. id) or ''

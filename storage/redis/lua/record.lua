@@ -29,28 +29,78 @@ local function head(body)
 	return r
 end
 
+-- isshort tells a short record from one that has all fields up to the last that is set.
+local function isshort(state) return string.byte(state) == 149 end
+
+-- short returns a short record without its last field, the fence.
+local function short(state, claimed, worker, at) return '\149' .. pack(state, claimed, worker, at) end
+
+-- claimof returns what is noted of the claim that a fence is from, if it is.
+local function claimof(q, fence)
+	local c = q.claim
+	if c and fence >= c[CFIRST] and fence < c[CFIRST] + c[CCOUNT] then return c end
+	local token = call('ZREVRANGEBYSCORE', q.k[CLAIM], fence, '-inf', 'LIMIT', 0, 1)[1]
+	local noted = token and call('HGET', q.k[INFO], 'c' .. token)
+	if not noted then return nil end
+	c = cmsgpack.unpack(noted)
+	c[CTOKEN], q.claim = token, c
+	return fence < c[CFIRST] + c[CCOUNT] and c or nil
+end
+
+-- fromhead makes the head of a body the record of its job, of which there is a short record,
+-- or a fence, or neither.
+local function fromhead(q, id, r, state, fence)
+	pad(r)
+	local c = not state and fence and claimof(q, tonumber(fence))
+	if state then
+		local s = cmsgpack.unpack(state)
+		r[STAT], r[ATTEMPT], r[STARTED], r[CLAIMED], r[WORKER] = s[SSTATE], 1, s[SCLAIMED], s[SCLAIMED], s[SWORKER]
+		r[FINISHED], r[LASTFENCE], r[LASTVERB] = s[SAT], s[SFENCE], 1
+	elseif c then
+		r[STAT], r[ATTEMPT], r[FENCE], r[STARTED], r[CLAIMED] = sRUNNING, 1, tonumber(fence), c[CAT], c[CAT]
+		r[UNTIL], r[WORKER], r[TOKEN] = c[CAT] + (r[OWNLEASE] > 0 and r[OWNLEASE] or c[CLEASE]), c[CWORKER], c[CTOKEN]
+	else
+		return promoted(q, id, r)
+	end
+	return r
+end
+
 -- recordof returns the record of a job whose body has been read.
 local function recordof(q, id, body)
 	if q.rec[id] == nil then
 		local state = call('HGET', q.k[STATE], id)
-		q.rec[id] = promoted(q, id, pad(state and cmsgpack.unpack(state) or head(body)))
+		if state and not isshort(state) then
+			q.rec[id] = promoted(q, id, pad(cmsgpack.unpack(state)))
+		else
+			q.rec[id] = fromhead(q, id, head(body), state, call('ZSCORE', q.k[RUN], id))
+		end
 	end
 	return q.rec[id]
 end
 
+-- stateof is what there is to say of a record that the head of its body does not.
+local function stateof(q, id, r)
+	local state = call('HGET', q.k[STATE], id)
+	if not state and r[STAT] == sRUNNING then
+		state = short(sRUNNING, r[CLAIMED], r[WORKER], r[UNTIL]) .. pack(r[FENCE])
+	end
+	return state or ''
+end
+
 local function loadsome(q, ids)
-	local states, missing = call('HMGET', q.k[STATE], unpack(ids)), {}
+	local states, some, shorts = call('HMGET', q.k[STATE], unpack(ids)), {}, {}
 	for i, id in ipairs(ids) do
-		if states[i] then
+		if states[i] and not isshort(states[i]) then
 			q.rec[id] = promoted(q, id, pad(cmsgpack.unpack(states[i])))
 		else
-			missing[#missing + 1] = id
+			some[#some + 1] = id
+			shorts[#some] = states[i]
 		end
 	end
-	if #missing == 0 then return end
-	local bodies = call('HMGET', q.k[BODY], unpack(missing))
-	for i, id in ipairs(missing) do
-		q.rec[id] = bodies[i] and promoted(q, id, pad(head(bodies[i])))
+	if #some == 0 then return end
+	local bodies, fences = call('HMGET', q.k[BODY], unpack(some)), call('ZMSCORE', q.k[RUN], unpack(some))
+	for i, id in ipairs(some) do
+		q.rec[id] = bodies[i] and fromhead(q, id, head(bodies[i]), shorts[i], fences[i])
 	end
 end
 

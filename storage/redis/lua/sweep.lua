@@ -70,11 +70,10 @@ local function overdue(q, token)
 	if first then
 		hput(q, INFO, 'n' .. token, #alive)
 		hput(q, INFO, 'i' .. token, table.concat(alive))
+		zput(q, LEASE, token, first)
 	else
-		hput(q, INFO, 'n' .. token, false)
-		hput(q, INFO, 'i' .. token, false)
+		over(q, token)
 	end
-	zput(q, LEASE, token, first or false)
 	flush(q)
 end
 
@@ -98,6 +97,7 @@ local function purge(q, max)
 			remove(q, id, r)
 		else
 			zput(q, PURGE, id, false) -- an orphan
+			if not r then hput(q, STATE, id, false) end
 		end
 	end
 	if #ids > 0 then flush(q) end
@@ -135,6 +135,7 @@ local function purgeexcess(q, state, most, retention, max)
 				end
 			else
 				zput(q, state, id, false) -- an orphan
+				hput(q, STATE, id, false)
 			end
 		end
 		at = at + STEP

@@ -28,7 +28,7 @@ func (s *Store) asked(ctx context.Context, queue string) ([]string, error) {
 
 // changeIn changes the jobs at some places that are under a tag.
 func (s *Store) changeIn(ctx context.Context, t tag, c *pawl.Change, changed []pawl.Changed, places []int) error {
-	reply, err := s.run(ctx, s.scripts.change, s.names.queue(nil, t), []byte(*s.changeMessage(c, places)))
+	reply, err := s.run(ctx, s.scripts.change, s.names.queue(t), []byte(*s.changeMessage(c, places)))
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (s *Store) configure(ctx context.Context, queue string, set pawl.QueueSetti
 		m := s.begin(1)
 		m.string("paused")
 		m.flag(*set.Paused)
-		if _, err := s.run(ctx, s.scripts.configure, s.names.queue(nil, t), []byte(*m)); err != nil {
+		if _, err := s.run(ctx, s.scripts.configure, s.names.queue(t), []byte(*m)); err != nil {
 			return err
 		}
 	}

@@ -141,10 +141,11 @@ func sooner(a, b *pawl.Job) int {
 // run calls the script until all that is due under the tags has been made ready,
 // which takes more than one call only if very much is due.
 func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
-	keys := make([]string, 0, len(parts)*len(keySuffixes))
-	for _, p := range parts {
-		keys = c.s.names.queue(keys, p.tag)
+	tags := make([]tag, len(parts))
+	for i, p := range parts {
+		tags[i] = p.tag
 	}
+	keys := c.s.names.queues(tags)
 	parts, err := c.unload(ctx, keys, parts)
 	if err != nil {
 		return err

@@ -2,7 +2,7 @@ package redis
 
 import (
 	"regexp"
-	"slices"
+	"sync"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/text"
@@ -58,6 +58,9 @@ type names struct {
 	meta     string // hash: version of the layout, and the shards of each divided queue
 	register string // hash, tag: random token of who entered it
 	channel  string // of events for all; those for one Store have its name behind
+
+	mu    sync.RWMutex
+	known map[tag][]any // keys of queues, as arguments of commands
 }
 
 func newNames(prefix string) (*names, error) {
@@ -76,21 +79,35 @@ func checkQueue(queue string) error {
 	return nil
 }
 
-// queue appends the keys of a queue.
-func (n *names) queue(keys []string, t tag) []string {
-	keys = slices.Grow(keys, len(keySuffixes))
+// queue returns the keys of a queue, which are put together once.
+func (n *names) queue(t tag) []any {
+	n.mu.RLock()
+	keys := n.known[t]
+	n.mu.RUnlock()
+	if keys != nil {
+		return keys
+	}
 	for _, suffix := range keySuffixes {
 		keys = append(keys, n.key(t, suffix))
 	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil {
+		n.known = make(map[tag][]any)
+	}
+	n.known[t] = keys
 	return keys
 }
 
 func (n *names) key(t tag, suffix string) string { return n.prefix + ":{" + string(t) + "}:" + suffix }
 
-func (n *names) queues(tags []tag) []string {
-	keys := make([]string, 0, len(tags)*len(keySuffixes))
+func (n *names) queues(tags []tag) []any {
+	if len(tags) == 1 {
+		return n.queue(tags[0])
+	}
+	keys := make([]any, 0, len(tags)*len(keySuffixes))
 	for _, t := range tags {
-		keys = n.queue(keys, t)
+		keys = append(keys, n.queue(t)...)
 	}
 	return keys
 }

@@ -138,7 +138,7 @@ func comparePieces(a, b *piece) int {
 
 // read reads a piece from p.at on.
 func (p *page) read(ctx context.Context, t tag, count int) (*piece, error) {
-	reply, err := p.s.run(ctx, p.s.scripts.list, p.s.names.queue(nil, t), []byte(*p.message(count)))
+	reply, err := p.s.run(ctx, p.s.scripts.list, p.s.names.queue(t), []byte(*p.message(count)))
 	if err != nil {
 		return nil, err
 	}

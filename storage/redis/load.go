@@ -12,7 +12,7 @@ import (
 const maxLoad = 4 << 20
 
 // unload settles all but what one call can carry, and returns the parts with what is left.
-func (c *cycle) unload(ctx context.Context, keys []string, parts []part) ([]part, error) {
+func (c *cycle) unload(ctx context.Context, keys []any, parts []part) ([]part, error) {
 	loads := c.loads(parts)
 	for len(loads) > 1 {
 		reply, err := c.s.run(ctx, c.s.scripts.cycle, keys, []byte(*c.message(loads[0], claimNothing, 0)))

@@ -30,7 +30,7 @@ func (s *Store) getFrom(ctx context.Context, t tag, ids []pawl.ID, jobs []*pawl.
 	for _, i := range places {
 		m.bytes(ids[i][:])
 	}
-	reply, err := s.run(ctx, s.scripts.get, s.names.queue(nil, t), []byte(*m))
+	reply, err := s.run(ctx, s.scripts.get, s.names.queue(t), []byte(*m))
 	if err != nil {
 		return err
 	}

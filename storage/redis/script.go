@@ -75,12 +75,12 @@ func (once) NoRetry() bool { return true }
 
 // run runs a script on its keys. A server that does not know it, because it was
 // restarted or its cache was emptied, is sent it.
-func (s *Store) run(ctx context.Context, sc *script, keys []string, args ...any) (any, error) {
+func (s *Store) run(ctx context.Context, sc *script, keys []any, args ...any) (any, error) {
 	return s.runOr(ctx, func(func() (any, error)) {}, sc, keys, args...)
 }
 
 // runOr is run that calls left if ctx ends before the answer, with what waits for it.
-func (s *Store) runOr(ctx context.Context, left func(wait func() (any, error)), sc *script, keys []string, args ...any) (any, error) {
+func (s *Store) runOr(ctx context.Context, left func(wait func() (any, error)), sc *script, keys []any, args ...any) (any, error) {
 	reply, err := s.eval(ctx, left, "evalsha", sc.sha, keys, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		reply, err = s.eval(ctx, left, "eval", sc.source, keys, args)
@@ -88,16 +88,13 @@ func (s *Store) runOr(ctx context.Context, left func(wait func() (any, error)), 
 	return reply, err
 }
 
-func (s *Store) eval(ctx context.Context, left func(wait func() (any, error)), command, what string, keys []string, args []any) (any, error) {
+func (s *Store) eval(ctx context.Context, left func(wait func() (any, error)), command, what string, keys []any, args []any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	full := make([]any, 0, 3+len(keys)+len(args))
 	full = append(full, command, what, len(keys))
-	for _, key := range keys {
-		full = append(full, key)
-	}
-	full = append(full, args...)
+	full = append(append(full, keys...), args...)
 	cmd := redis.NewCmd(ctx, full...)
 	if len(keys) > 0 {
 		cmd.SetFirstKeyPos(3)

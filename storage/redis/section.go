@@ -10,15 +10,19 @@ type section struct {
 
 // sections sorts n items by tag, in the order in which tags first come.
 func sections(n int, tagOf func(i int) tag) []section {
-	var all []section
-	known := make(map[tag]int, 1)
+	if n == 0 {
+		return nil
+	}
+	at, all := 0, []section{{tag: tagOf(0)}}
+	known := map[tag]int{all[0].tag: 0}
 	for i := range n {
-		t := tagOf(i)
-		at, ok := known[t]
-		if !ok {
-			at = len(all)
-			known[t] = at
-			all = append(all, section{tag: t})
+		if t := tagOf(i); t != all[at].tag { // most have one tag
+			var ok bool
+			if at, ok = known[t]; !ok {
+				at = len(all)
+				known[t] = at
+				all = append(all, section{tag: t})
+			}
 		}
 		all[at].places = append(all[at].places, i)
 	}
@@ -38,7 +42,7 @@ func calls[T any](s *Store, all []T) [][]T {
 	return each
 }
 
-func (s *Store) keys(all []section) []string { return s.names.queues(sectionTags(all)) }
+func (s *Store) keys(all []section) []any { return s.names.queues(sectionTags(all)) }
 
 // placesOf lists all places, in order.
 func placesOf(all []section) (places []int) {

@@ -293,7 +293,7 @@ func (s *Store) divideQueue(ctx context.Context, queue string, n int) error {
 	}
 	m := s.begin(1)
 	m.field("shards", int64(n))
-	reply, err := s.run(ctx, s.scripts.divide, s.names.queue(nil, tag(queue)), []byte(*m))
+	reply, err := s.run(ctx, s.scripts.divide, s.names.queue(tag(queue)), []byte(*m))
 	if err != nil {
 		return err
 	}

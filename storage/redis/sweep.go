@@ -202,10 +202,10 @@ func appendRefs(refs []pawl.Ref, tags []tag, reply any) ([]pawl.Ref, error) {
 // forget takes a tag that holds nothing from the register, unless somebody has
 // entered it anew since its token was read.
 func (s *Store) forget(ctx context.Context, t tag, token string) error {
-	gone, err := s.run(ctx, s.scripts.forget, s.names.queue(nil, t), []byte(*s.begin(0)))
+	gone, err := s.run(ctx, s.scripts.forget, s.names.queue(t), []byte(*s.begin(0)))
 	if err != nil || number(gone) == 0 {
 		return err
 	}
-	_, err = s.run(ctx, s.scripts.unregister, []string{s.names.register}, string(t), token)
+	_, err = s.run(ctx, s.scripts.unregister, []any{s.names.register}, string(t), token)
 	return err
 }

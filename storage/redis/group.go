@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -20,10 +21,10 @@ const (
 	maxFlights = 2
 )
 
-// A group lets callers that enqueue single jobs at the same time share calls.
-// Whoever finds room makes the next call for all that wait; if its context can end,
-// which must end the call neither for itself nor for the others, in a goroutine that
-// ends by the timeouts of the client.
+// A group lets callers that enqueue single jobs at the same time share calls. Whoever
+// finds room starts a goroutine that makes calls for all that wait, so that the end of a
+// context ends the call neither for its caller nor for the others. It ends when nobody waits,
+// by the timeouts of the client.
 type group struct {
 	s     *Store
 	jobs  int // in one shared call
@@ -50,8 +51,8 @@ type lane struct {
 
 // A single is an Enqueue of one job.
 type single struct {
+	ctx     context.Context // of its caller
 	req     *pawl.Request
-	lead    chan struct{} // has a token when it is to make the next call
 	done    chan struct{} // closed when what follows is set
 	receipt pawl.Receipt
 	err     error
@@ -64,38 +65,31 @@ func shares(reqs []*pawl.Request) bool {
 }
 
 func (g *group) enqueue(ctx context.Context, req *pawl.Request) ([]pawl.Receipt, error) {
-	over := ctx.Done()
-	if over != nil {
+	if ctx.Done() != nil {
 		req = owned(req)
 	}
-	c := &single{req: req, lead: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &single{ctx: ctx, req: req, done: make(chan struct{})}
 	key := ""
 	if g.s.cluster {
 		key = string(g.s.home(req))
 	}
-	l := g.join(key, c)
-	for {
+	l, leads := g.join(key, c)
+	if leads {
+		go g.fly(key, l)
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if g.withdraw(l, c) {
+			return nil, ctx.Err()
+		}
 		select {
-		case <-c.done:
-			g.passOn(key, l, c)
-			return []pawl.Receipt{c.receipt}, c.err
-		case <-c.lead:
-			batch := g.take(l)
-			if over == nil || len(batch) == 0 {
-				g.fly(ctx, key, l, batch)
-			} else {
-				go g.fly(ctx, key, l, batch)
-			}
-		case <-over:
-			g.withdraw(key, l, c)
-			select {
-			case <-c.done: // that too
-				return []pawl.Receipt{c.receipt}, c.err
-			default:
-				return nil, ctx.Err() // if its call is under way, of unknown outcome
-			}
+		case <-c.done: // that too
+		default:
+			return nil, ctx.Err() // its call is under way, of unknown outcome
 		}
 	}
+	return []pawl.Receipt{c.receipt}, c.err
 }
 
 // owned returns a copy that the caller does not change when it has left.
@@ -105,46 +99,53 @@ func owned(req *pawl.Request) *pawl.Request {
 	return req
 }
 
-// join puts c in the lane, and in the lead if there is room for one more call.
-func (g *group) join(key string, c *single) *lane {
+// join puts c in the lane, and reports whether there is room for one more that makes calls.
+func (g *group) join(key string, c *single) (l *lane, leads bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.lanes[key]
+	l = g.lanes[key]
 	if l == nil {
 		l = new(lane)
 		g.lanes[key] = l
 	}
 	l.waiting = append(l.waiting, c)
-	if l.flights < maxFlights {
-		l.flights++
-		c.lead <- struct{}{}
+	if l.flights == maxFlights {
+		return l, false
 	}
-	return l
+	l.flights++
+	return l, true
 }
 
-// fly makes a call for those of batch, and hands the lead on. The end of the
-// leader's context must not end the call for the others.
-func (g *group) fly(ctx context.Context, key string, l *lane, batch []*single) {
-	if len(batch) > 0 {
-		reqs := make([]*pawl.Request, len(batch))
-		for i, c := range batch {
-			reqs[i] = c.req
+// fly makes calls for those that wait until none do. Callers that the last call has woken
+// are let go first: they may have more for the next one.
+func (g *group) fly(key string, l *lane) {
+	for {
+		runtime.Gosched()
+		batch := g.take(key, l)
+		if len(batch) == 0 {
+			return
 		}
-		receipts, err := g.s.enqueueTogether(context.WithoutCancel(ctx), reqs)
-		for i, c := range batch {
-			if c.err = err; err == nil {
-				c.receipt = receipts[i]
-			}
-			close(c.done)
-		}
+		g.call(batch)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.next(key, l)
 }
 
-// take takes those for the next call off the lane.
-func (g *group) take(l *lane) []*single {
+// call makes a call for a batch. The end of one context must not end it for the others.
+func (g *group) call(batch []*single) {
+	reqs := make([]*pawl.Request, len(batch))
+	for i, c := range batch {
+		reqs[i] = c.req
+	}
+	receipts, err := g.s.enqueueTogether(context.WithoutCancel(batch[0].ctx), reqs)
+	for i, c := range batch {
+		if c.err = err; err == nil {
+			c.receipt = receipts[i]
+		}
+		close(c.done)
+	}
+}
+
+// take takes those for the next call off the lane. With none the flight is over.
+func (g *group) take(key string, l *lane) []*single {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	n, size := 0, 0
@@ -152,42 +153,24 @@ func (g *group) take(l *lane) []*single {
 		size += len(l.waiting[n].req.Payload)
 		n++
 	}
+	if n == 0 {
+		if l.flights--; l.flights == 0 {
+			delete(g.lanes, key)
+		}
+		return nil
+	}
 	batch := slices.Clone(l.waiting[:n])
 	l.waiting = slices.Delete(l.waiting, 0, n)
 	return batch
 }
 
-// next hands the lead to one that waits for it, or gives it up. The lock is held.
-func (g *group) next(key string, l *lane) {
-	for _, c := range l.waiting {
-		select {
-		case c.lead <- struct{}{}:
-			return
-		default: // it has another lead already
-		}
-	}
-	if l.flights--; l.flights == 0 {
-		delete(g.lanes, key)
-	}
-}
-
-// passOn hands on a lead that c has no more use for.
-func (g *group) passOn(key string, l *lane, c *single) {
+// withdraw takes c back, and reports whether no call for it is under way.
+func (g *group) withdraw(l *lane, c *single) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	select {
-	case <-c.lead:
-		g.next(key, l)
-	default:
-	}
-}
-
-// withdraw takes c back, if its call is not under way, and its lead.
-func (g *group) withdraw(key string, l *lane, c *single) {
-	g.mu.Lock()
-	if i := slices.Index(l.waiting, c); i >= 0 {
+	i := slices.Index(l.waiting, c)
+	if i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-	g.mu.Unlock()
-	g.passOn(key, l, c)
+	return i >= 0
 }

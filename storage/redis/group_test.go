@@ -32,12 +32,12 @@ func calls(t *testing.T, c *client.Client) (n int) {
 	return n
 }
 
-// twoUnderWay waits for two calls of a server that is held up.
-func twoUnderWay(t *testing.T, c *client.Client) {
+// underWay waits for n calls of a server that is held up.
+func underWay(t *testing.T, c *client.Client, n uint32) {
 	t.Helper()
-	eventually(t, "two calls under way", func() bool {
+	eventually(t, fmt.Sprintf("%d calls under way", n), func() bool {
 		st := c.PoolStats()
-		return st.TotalConns-st.IdleConns >= 2
+		return st.TotalConns-st.IdleConns >= n
 	})
 }
 
@@ -57,6 +57,9 @@ func TestSharedEnqueues(t *testing.T) {
 	}
 	var wg sync.WaitGroup
 	for i := range callers {
+		if i == callers/2 {
+			underWay(t, c, 1)
+		}
 		wg.Go(func() {
 			r := pawl.Request{Payload: fmt.Append(nil, i)}
 			want := pawl.Stored
@@ -71,7 +74,7 @@ func TestSharedEnqueues(t *testing.T) {
 		})
 	}
 	// When two calls are under way, a caller whose context ends is not held up.
-	twoUnderWay(t, c)
+	underWay(t, c, 2)
 	over, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	never := request(pawl.Request{})
@@ -142,7 +145,7 @@ func TestBatchJobs(t *testing.T) {
 				}
 			})
 		}
-		twoUnderWay(t, c)
+		underWay(t, c, 1)
 		if err := server.Resume(); err != nil {
 			t.Fatal(err)
 		}

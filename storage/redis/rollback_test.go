@@ -14,7 +14,8 @@ import (
 // with appendfsync everysec, or a failover to a replica that lags. What was claimed then is
 // lost, no fence is given again, and nothing that is left is out of order.
 func TestRolledBack(t *testing.T) {
-	server := testserver.NewRedis(t, nil)
+	// With everysec what was answered is written later, if the disk is busy.
+	server := testserver.NewRedis(t, &testserver.RedisOptions{Fsync: "always"})
 	s := open(t, connect(t, server), nil)
 	mustEnqueue(t, s, requests(6, pawl.Request{})...)
 	before := mustClaim(t, s, 2)

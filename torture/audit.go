@@ -30,15 +30,15 @@ var setups = map[string][]string{
 	"postgres": {
 		"CREATE TABLE torture_order (id uuid NOT NULL, fence bigint NOT NULL)",
 		"CREATE TABLE torture_effect (id uuid NOT NULL, fence bigint NOT NULL)",
-		"CREATE TABLE torture_audit (id uuid NOT NULL, was smallint NOT NULL, now smallint NOT NULL)",
+		"CREATE TABLE torture_audit (id uuid NOT NULL, was smallint NOT NULL, now smallint NOT NULL, tx xid8 NOT NULL DEFAULT pg_current_xact_id())",
 		"CREATE TABLE torture_filler (b text NOT NULL)",
 		`CREATE FUNCTION torture_note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 			IF TG_OP = 'INSERT' THEN
-				INSERT INTO torture_audit VALUES (NEW.id, -1, NEW.state);
+				INSERT INTO torture_audit (id, was, now) VALUES (NEW.id, -1, NEW.state);
 			ELSIF TG_OP = 'DELETE' THEN
-				INSERT INTO torture_audit VALUES (OLD.id, OLD.state, -1);
+				INSERT INTO torture_audit (id, was, now) VALUES (OLD.id, OLD.state, -1);
 			ELSE
-				INSERT INTO torture_audit VALUES (NEW.id, OLD.state,
+				INSERT INTO torture_audit (id, was, now) VALUES (NEW.id, OLD.state,
 					CASE WHEN OLD.state = 3 AND NEW.state = 3 AND OLD.fence <> NEW.fence THEN 30 ELSE NEW.state END);
 			END IF;
 			RETURN NULL; END $$`,
@@ -186,8 +186,17 @@ func scanID(scan func(...any) error, native bool) (id pawl.ID, err error) {
 	return id, nil
 }
 
+// stays leaves out rows that an enqueue has inserted and deleted in its own transaction, which it
+// does to give them places behind one whose key came free.
+const stays = ` WHERE ctid NOT IN (SELECT a.ctid FROM torture_audit a JOIN torture_audit b USING (id, tx)
+	WHERE a.was IN (1, 2) AND a.now = -1 AND b.was = -1)`
+
 func (a *auditor) changes(ctx context.Context, in *check.Input) error {
-	err := a.rows(ctx, "SELECT was, now, count(*) FROM torture_audit GROUP BY was, now", func(scan func(...any) error) error {
+	text := "SELECT was, now, count(*) FROM torture_audit"
+	if a.storage == "postgres" {
+		text += stays
+	}
+	err := a.rows(ctx, text+" GROUP BY was, now", func(scan func(...any) error) error {
 		var was, now int
 		var n int64
 		if err := scan(&was, &now, &n); err != nil {

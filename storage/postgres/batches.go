@@ -11,8 +11,13 @@ import (
 
 // maxRemembered bounds of how many jobs a Store remembers that it has claimed
 // them: some 10 MB. It forgets the oldest claims, such as those that callers'
-// transactions have settled. What becomes of their rows is left to Sweep.
-const maxRemembered = 100_000
+// transactions have settled. What becomes of their rows is left to Sweep. Of such
+// claims often a single job is left, and each costs half a kilobyte, so maxClaims
+// bounds their number: more than programs have slots.
+const (
+	maxRemembered = 100_000
+	maxClaims     = 4096
+)
 
 // batches remembers which jobs of this Store's claims are not settled. So the row
 // of a claim can go with the last of them, and an ack need not look for it. Only
@@ -59,7 +64,7 @@ func (b *batches) add(found []*record) {
 	b.claims[claim.fence] = claim
 	b.jobs += len(claim.left)
 	b.order = append(b.order, claim.fence)
-	for b.jobs > maxRemembered {
+	for b.jobs > maxRemembered || len(b.claims) > maxClaims {
 		b.forget(b.order[0])
 		b.order = b.order[1:]
 	}

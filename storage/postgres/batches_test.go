@@ -8,6 +8,25 @@ import (
 	"github.com/pawlq/pawl"
 )
 
+// TestSmallClaimsRememberedAreFew: claims of which a job is left that a caller's transaction
+// has settled.
+func TestSmallClaimsRememberedAreFew(t *testing.T) {
+	const extra = 10
+	var b batches
+	id := uuid.New()
+	for fence := int64(1); fence <= maxClaims+extra; fence++ {
+		b.add([]*record{{id: id, fence: fence}})
+	}
+	if len(b.claims) != maxClaims || b.jobs != maxClaims || len(b.order) != maxClaims {
+		t.Errorf("%d claims of %d jobs are remembered, in a list of %d; want %d", len(b.claims), b.jobs, len(b.order), maxClaims)
+	}
+	for _, fence := range []int64{extra, extra + 1} {
+		if _, _, ok := b.of(pawl.Ref{ID: id, Fence: fence}); ok != (fence > extra) {
+			t.Errorf("claim %d is remembered: %v", fence, ok)
+		}
+	}
+}
+
 // TestClaimsRememberedAreFew: a program that claims and does not settle.
 func TestClaimsRememberedAreFew(t *testing.T) {
 	const size = 1000

@@ -87,6 +87,13 @@ local function rescuedue(q)
 	more = 1
 end
 
+-- scrap forgets what is left of a final job that has no record, or none that can be read. Its
+-- body alone would be that of a job that waits.
+local function scrap(q, id)
+	hput(q, BODY, id, false)
+	hput(q, STATE, id, false)
+end
+
 local function purge(q, max)
 	local ids = call('ZRANGEBYSCORE', q.k[PURGE], '-inf', now, 'LIMIT', 0, max)
 	loadsound(q, ids)
@@ -97,7 +104,7 @@ local function purge(q, max)
 			remove(q, id, r)
 		else
 			zput(q, PURGE, id, false) -- an orphan
-			if not r then hput(q, STATE, id, false) end
+			if not r then scrap(q, id) end
 		end
 	end
 	if #ids > 0 then flush(q) end
@@ -135,7 +142,7 @@ local function purgeexcess(q, state, most, retention, max)
 				end
 			else
 				zput(q, state, id, false) -- an orphan
-				hput(q, STATE, id, false)
+				scrap(q, id)
 			end
 		end
 		at = at + STEP

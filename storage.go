@@ -97,7 +97,7 @@ type Storage interface {
 	// first time, later after [RescueDelay](Rescued). If Rescued was already
 	// MaxRescues, or that is NoRescues, it is Buried with ReasonRescues
 	// instead, and Rescued and Counts do not change. A rescue never waits for
-	// an open transaction that holds the job, and never reads payloads.
+	// an open transaction that holds the job, and never reads large payloads.
 	Sweep(ctx context.Context, spec SweepSpec) (Swept, error)
 
 	Admin

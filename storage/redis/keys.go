@@ -79,6 +79,9 @@ func checkQueue(queue string) error {
 	return nil
 }
 
+// maxKnown bounds the memory for keys where programs give queues ever new names.
+const maxKnown = 10_000
+
 // queue returns the keys of a queue, which are put together once.
 func (n *names) queue(t tag) []any {
 	n.mu.RLock()
@@ -92,7 +95,7 @@ func (n *names) queue(t tag) []any {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.known == nil {
+	if n.known == nil || len(n.known) >= maxKnown {
 		n.known = make(map[tag][]any)
 	}
 	n.known[t] = keys

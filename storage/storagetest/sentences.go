@@ -1,7 +1,7 @@
 package storagetest
 
 // Which case holds which sentence of storage.go. A sentence that is not here is
-// beyond a test of this kind: that a rescue reads no payloads, that a page's
+// beyond a test of this kind: that a rescue reads no large payloads, that a page's
 // work is bounded, durability as an engine states it, ErrSchema, ErrClosed, and
 // that Watch recovers lost connections are for the engine's own tests.
 //

@@ -16,16 +16,19 @@ import (
 // emptyServer has no rows, and fails statements or commits.
 type emptyServer struct{ query, commit error }
 
-func (e emptyServer) Connect(context.Context) (driver.Conn, error)                 { return e, nil }
-func (e emptyServer) Driver() driver.Driver                                        { return nil }
-func (e emptyServer) Prepare(string) (driver.Stmt, error)                          { return nil, errors.ErrUnsupported }
-func (e emptyServer) Begin() (driver.Tx, error)                                    { return e, nil }
-func (e emptyServer) BeginTx(context.Context, driver.TxOptions) (driver.Tx, error) { return e, nil }
-func (e emptyServer) Commit() error                                                { return e.commit }
-func (e emptyServer) Rollback() error                                              { return nil }
-func (e emptyServer) Close() error                                                 { return nil }
-func (e emptyServer) Columns() []string                                            { return nil }
-func (e emptyServer) Next([]driver.Value) error                                    { return io.EOF }
+func (e emptyServer) Connect(context.Context) (driver.Conn, error) { return e, nil }
+func (e emptyServer) Driver() driver.Driver                        { return nil }
+func (e emptyServer) Prepare(string) (driver.Stmt, error)          { return nil, errors.ErrUnsupported }
+func (e emptyServer) Begin() (driver.Tx, error)                    { return nil, errors.ErrUnsupported }
+func (e emptyServer) Close() error                                 { return nil }
+func (e emptyServer) Columns() []string                            { return nil }
+func (e emptyServer) Next([]driver.Value) error                    { return io.EOF }
+func (e emptyServer) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
+	if query == "COMMIT" {
+		return nil, e.commit
+	}
+	return driver.RowsAffected(0), nil
+}
 func (e emptyServer) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
 	return e, e.query
 }

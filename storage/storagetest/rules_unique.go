@@ -228,15 +228,17 @@ func uniqueInOrder(w *world) {
 	w.settled(pawl.Outcome{Ref: w.claimOne().Ref, Verb: pawl.Ack})
 	w.clock.Advance(time.Hour)
 	var reqs []pawl.Request
-	var ids []pawl.ID
+	want := map[int][]pawl.ID{} // by part
 	for _, key := range []string{"a", "k", "b", "", "c"} {
-		ids = append(ids, newID())
-		reqs = append(reqs, pawl.Request{ID: ids[len(ids)-1], UniqueKey: key, Priority: 1})
+		r := pawl.Request{ID: newID(), UniqueKey: key, Priority: 1}
+		reqs = append(reqs, r)
+		part := w.h.part(&pawl.Request{Queue: queueA, ID: r.ID, UniqueKey: key})
+		want[part] = append(want[part], r.ID)
 	}
 	for _, r := range w.enqueue(reqs...) {
 		w.same("status", r.Status, pawl.Stored)
 	}
-	w.same("order of claims", idsOf(w.claim(len(ids))), ids)
+	w.same("order of claims", w.byPart(w.claim(len(reqs))), want)
 }
 
 func uniqueKickConflict(w *world) {

@@ -60,7 +60,7 @@ func TestFullDisk(t *testing.T) {
 			if testing.Short() && storage != "sqlite" {
 				t.Skip("SKIPPED: servers take too long for a short test")
 			}
-			args := []string{"-storage", storage, "-disk", "384m", "-only", fillDisk.String(), "-jobs", "1000", "-for", "5s", "-every", "1s", "-most", "2",
+			args := []string{"-storage", storage, "-disk", "384m", "-only", fillDisk.String(), "-jobs", "3000", "-for", "20s", "-every", "1s", "-most", "2",
 				"-seed", "1", "-workers", "2", "-producers", "1", "-vacuity=false", "-keep", t.TempDir()}
 			o, err := parse(args, os.Stderr)
 			if err != nil {

@@ -38,7 +38,7 @@ type group struct {
 	shrunk bool    // the limit fell after it was made
 	empty  int     // claims in a row that found nothing
 
-	careful instant // if not 0, nothing is prefetched until then, or until a slot is free
+	careful instant // if not 0, nothing is prefetched until then and until a slot is free
 }
 
 // Bounds of the adaptive prefetch. Measured: as many as slots suffices from

@@ -119,8 +119,8 @@ func thereClaims(fences, times string) string {
 		WHERE (SELECT true FROM public.pawl_claim WHERE fence = u.fence AND claimed_at = u.at LIMIT 1))`
 }
 
-// unmoved finds the row j where the claim saw it, unless it was changed or locked
-// since. It needs thereClaims.
+// unmoved is whether the row j, at one of the ctids of i, was neither changed nor locked
+// since its claim. It needs thereClaims.
 func unmoved(fences string) string {
 	return `j.seq = i.seq AND j.xmax = 0 AND (j.state = 0 AND i.claim IN (SELECT claim FROM c)
 		OR j.state = 3 AND j.fence = (` + fences + `)[i.claim])`

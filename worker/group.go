@@ -38,7 +38,7 @@ type group struct {
 	shrunk bool    // the limit fell after it was made
 	empty  int     // claims in a row that found nothing
 
-	careful instant // if not 0, nothing is prefetched until then and until a slot is free
+	careful instant // if not 0, nothing is prefetched until then and until a slot is free for what comes
 }
 
 // Bounds of the adaptive prefetch. Measured: as many as slots suffices from
@@ -96,7 +96,7 @@ func (g *group) want(now instant) int {
 // wary reports whether a job was handed back because it was not to wait here, and
 // so is to come by a claim of what can start at once.
 func (g *group) wary(now instant) bool {
-	if now >= g.careful && g.running < g.width() {
+	if now >= g.careful && !g.busy() {
 		g.careful = 0
 	}
 	return g.careful != 0

@@ -237,23 +237,39 @@ func TestLastRescueIsNotPrefetched(t *testing.T) {
 	}
 }
 
-// Nor does it wait for long while all slots are always busy.
+// Nor does it wait for long while all slots are always busy: it is handed back once,
+// and then comes first.
 func TestLastRescueInSteadyWork(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := prepare(t, bare)
-		id := f.rescued(&pawl.Request{MaxRescues: 1, Priority: -1})
-		h := worker.Func(func(context.Context, *pawl.Job) error {
-			time.Sleep(time.Millisecond)
-			return nil
+	cases := []struct {
+		name string
+		opts worker.Options
+		runs time.Duration
+	}{
+		{"adaptive", worker.Options{Concurrency: 2}, time.Millisecond},
+		{"fixed", worker.Options{Concurrency: 2, Prefetch: 50}, 50 * time.Millisecond},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := prepare(t, bare)
+				id := f.rescued(&pawl.Request{MaxRescues: 1, Priority: -1})
+				for range 80 {
+					f.enqueue(&pawl.Request{Priority: -2})
+				}
+				f.enqueueMany(pawl.DefaultQueue, 20_000)
+				h := worker.Func(func(context.Context, *pawl.Job) error {
+					time.Sleep(c.runs)
+					return nil
+				})
+				f.start(h, &c.opts)
+				rest(5 * time.Second)
+				if j := f.wantState(id, pawl.Completed, ""); j.Counts.Releases != 1 {
+					t.Errorf("counts %+v", j.Counts)
+				}
+				f.stop()
+			})
 		})
-		f.enqueueMany(pawl.DefaultQueue, 100_000)
-		f.start(h, &worker.Options{Concurrency: 2})
-		rest(2 * time.Second)
-		if j := f.wantState(id, pawl.Completed, ""); j.Counts.Releases > 1 {
-			t.Errorf("counts %+v", j.Counts)
-		}
-		f.stop()
-	})
+	}
 }
 
 // rescued enqueues a job that was taken back from a worker.

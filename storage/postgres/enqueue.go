@@ -89,23 +89,42 @@ func (e *enqueue) bulk() error {
 }
 
 // again stores all requests from a place on anew that were stored, and so behind the
-// one before them, whose key had to be taken from its holder first.
+// one before them, whose key had to be taken from its holder first. What has replaced
+// one of them does so again.
 func (e *enqueue) again(from int) error {
 	var reqs []*pawl.Request
-	var ids []string
+	var ids []pawl.ID
 	for i, r := range e.reqs[from:] {
 		if e.receipts[from+i].Status == pawl.Stored {
-			reqs, ids = append(reqs, r), append(ids, r.ID.String())
+			reqs, ids = append(reqs, r), append(ids, r.ID)
 		}
 	}
 	if len(reqs) == 0 {
 		return nil
 	}
-	if err := e.run.exec(e.ctx, e.s.q.remove, ids); err != nil {
+	if err := e.run.exec(e.ctx, e.s.q.remove, texts(ids)); err != nil {
 		return err
 	}
 	if rest, err := e.insert(reqs); err != nil || len(rest) > 0 {
 		return cmp.Or(err, errAgain)
+	}
+	return e.replaceAgain(ids)
+}
+
+// replaceAgain rewrites jobs, which are as they were first asked for, as the requests
+// that replaced them ask.
+func (e *enqueue) replaceAgain(ids []pawl.ID) error {
+	anew := make(map[pawl.ID]struct{}, len(ids))
+	for _, id := range ids {
+		anew[id] = struct{}{}
+	}
+	for i, got := range e.receipts {
+		if _, ok := anew[got.ID]; !ok || got.Status != pawl.Replaced {
+			continue
+		}
+		if err := e.replace(e.reqs[i], got.ID.String()); err != nil {
+			return err
+		}
 	}
 	return nil
 }

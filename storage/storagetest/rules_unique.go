@@ -50,7 +50,7 @@ func uniqueRules() []testCase {
 		},
 		{
 			name: "unique key that comes free keeps its place",
-			says: "Enqueue stores the requests in order, also those whose keys come free at this very moment.",
+			says: "Enqueue stores the requests in order, also those whose keys come free at this very moment, and Replace rewrites a holder that comes behind them.",
 			run:  uniqueInOrder,
 		},
 		{
@@ -235,10 +235,18 @@ func uniqueInOrder(w *world) {
 		part := w.h.part(&pawl.Request{Queue: queueA, ID: r.ID, UniqueKey: key})
 		want[part] = append(want[part], r.ID)
 	}
-	for _, r := range w.enqueue(reqs...) {
+	last := reqs[len(reqs)-1]
+	reqs = append(reqs, pawl.Request{UniqueKey: last.UniqueKey, OnDuplicate: pawl.Replace, Priority: 1, Payload: []byte("new")})
+	receipts := w.enqueue(reqs...)
+	for _, r := range receipts[:len(reqs)-1] {
 		w.same("status", r.Status, pawl.Stored)
 	}
-	w.same("order of claims", w.byPart(w.claim(len(reqs))), want)
+	w.same("receipt", receipts[len(reqs)-1], pawl.Receipt{ID: last.ID, Queue: queueA, Status: pawl.Replaced})
+	jobs := w.claim(len(reqs))
+	w.same("order of claims", w.byPart(jobs), want)
+	if j := w.job(last.ID); string(j.Payload) != "new" {
+		w.Fatalf("payload is %q, want that of the Replace", j.Payload)
+	}
 }
 
 func uniqueKickConflict(w *world) {

@@ -62,8 +62,7 @@ func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
 		return
 	}
 	p.locked = &st.locked
-	p.exec(st.s.q.waitShort)
-	p.exec(st.s.q.noLoops)
+	p.exec(st.s.q.beginAcks)
 	if len(gone.places) > 0 {
 		p.each(st.unsure(gone.places), st.s.q.ackGone, gone.tids, gone.seqs, gone.of, gone.fences(), gone.times(), len(gone.places))
 	}
@@ -75,8 +74,7 @@ func (st *settlement) addAcks(p *pipeline, gone, kept acks) {
 		p.each(st.unsure(kept.places), st.s.q.ackKept, st.s.clock(), kept.tids, kept.seqs, kept.of, kept.fences(), kept.times(), workers,
 			len(kept.places))
 	}
-	p.exec(st.s.q.loops)
-	p.exec(st.s.q.waitLong)
+	p.exec(st.s.q.endAcks)
 }
 
 func (a *acks) fences() []int64 {
@@ -130,10 +128,12 @@ func unmoved(fences string) string {
 const leaves = `retention < 0 AND ` + window + ` = 0`
 
 func (q *statements) acks(o *Options) {
-	// A row that is locked at this very moment: settle knows how to go round it.
-	q.waitShort, q.waitLong = `SET LOCAL lock_timeout = '100ms'`, `SET LOCAL lock_timeout TO DEFAULT`
-	// The planner expects an ack or two, and would look for each row by itself.
-	q.noLoops, q.loops = `SET LOCAL enable_nestloop = off`, `SET LOCAL enable_nestloop TO DEFAULT`
+	// A row may be locked at this very moment: settle knows how to go round it. And the
+	// planner expects an ack or two, and would look for each row by itself. SET LOCAL
+	// would warn in a pipeline, on many servers, that it is in no transaction block; NULL
+	// is TO DEFAULT.
+	q.beginAcks = `SELECT set_config('lock_timeout', '100ms', true), set_config('enable_nestloop', 'off', true)`
+	q.endAcks = `SELECT set_config('lock_timeout', NULL, true), set_config('enable_nestloop', NULL, true)`
 	// pawl_claim_pkey, then by ctid
 	q.ackGone = named(`WITH `+thereClaims("$4::bigint[]", "$5::bigint[]")+`, i AS MATERIALIZED (
 		SELECT * FROM unnest($2::bigint[], $3::smallint[]) WITH ORDINALITY AS i(seq, claim, ord)),

@@ -13,10 +13,10 @@ import (
 // them: some 10 MB. It forgets the oldest claims, such as those that callers'
 // transactions have settled. What becomes of their rows is left to Sweep. Of such
 // claims often a single job is left, and each costs half a kilobyte, so maxClaims
-// bounds their number: more than programs have slots.
+// bounds their number too: some 16 MB, and more than most programs have slots.
 const (
 	maxRemembered = 100_000
-	maxClaims     = 4096
+	maxClaims     = 32_768
 )
 
 // batches remembers which jobs of this Store's claims are not settled. So the row
@@ -61,6 +61,7 @@ func (b *batches) add(found []*record) {
 	if b.claims == nil {
 		b.claims = make(map[int64]*batch)
 	}
+	b.forget(claim.fence) // a server that has lost the commit of a claim may give its fence again
 	b.claims[claim.fence] = claim
 	b.jobs += len(claim.left)
 	b.order = append(b.order, claim.fence)

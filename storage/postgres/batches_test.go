@@ -49,3 +49,18 @@ func TestClaimsRememberedAreFew(t *testing.T) {
 		}
 	}
 }
+
+// TestFenceThatComesAgain: the jobs of the claim that had it before are forgotten.
+func TestFenceThatComesAgain(t *testing.T) {
+	var b batches
+	before, after := uuid.New(), uuid.New()
+	b.add([]*record{{id: before, fence: 1}, {id: uuid.New(), fence: 1}})
+	b.add([]*record{{id: after, fence: 1}})
+	if _, _, ok := b.of(pawl.Ref{ID: before, Fence: 1}); ok || b.jobs != 1 {
+		t.Errorf("%d jobs are remembered, that of the lost claim: %v", b.jobs, ok)
+	}
+	b.settled(pawl.Ref{ID: after, Fence: 1})
+	if len(b.claims) != 0 || b.jobs != 0 {
+		t.Errorf("%d claims of %d jobs are remembered", len(b.claims), b.jobs)
+	}
+}

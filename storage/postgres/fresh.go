@@ -195,7 +195,8 @@ func (q *statements) fresh(o *Options) {
 		LIMIT $5::bigint) x ON true`, o)
 	// pawl_claim_until, pawl_job_fresh, pawl_lease_pkey: a page of claims, whose
 	// until is corrected; those of which nothing is left go. One whose jobs are
-	// all placed stays until its time, for it may not have been read yet.
+	// all placed stays until its time, for it may not have been read yet. Says of
+	// each whether it was right, and whether it was corrected after its time.
 	q.tidyClaims = named(withNow+`, c AS MATERIALIZED (
 		SELECT ctid AS tid, * FROM public.pawl_claim WHERE until > 0 AND (until, fence) > ($2::bigint, $3::bigint)
 		ORDER BY until, fence LIMIT $4::bigint FOR UPDATE SKIP LOCKED),
@@ -205,5 +206,6 @@ func (q *statements) fresh(o *Options) {
 		FROM t, c),
 	d AS (DELETE FROM public.pawl_claim y USING x WHERE y.ctid = x.tid AND x.due IS NULL),
 	u AS (UPDATE public.pawl_claim y SET until = x.due FROM x WHERE y.ctid = x.tid AND x.due > x.until)
-	SELECT x.until, x.fence, coalesce(x.due <= x.until, false) AND x.until > t.now FROM t, x ORDER BY x.until, x.fence`, o)
+	SELECT x.until, x.fence, coalesce(x.due <= x.until, false) AND x.until > t.now, coalesce(x.due > x.until, true) AND x.until <= t.now
+	FROM t, x ORDER BY x.until, x.fence`, o)
 }

@@ -64,7 +64,7 @@ var whole = map[string]bool{"thawReady": true, "thawClaimed": true}
 
 // noPlan are statements that touch no table of jobs.
 var noPlan = []string{
-	"pin", "pinCommitted", "pinned", "unpin", "share", "waitShort", "waitLong", "noLoops", "loops", "begin", "commit", "lock", "locks", "tryLock", // settings and locks
+	"pin", "pinCommitted", "pinned", "unpin", "share", "beginAcks", "endAcks", "begin", "commit", "lock", "locks", "tryLock", // settings and locks
 	"freeze", "noClaims", "noHeads", // all rows, without a condition
 	"notify", "notifyAlone", "beginEvents", "xid", "ended", "now", "system", // no table
 	"knownSystem", "noteSystem", // one row
@@ -178,6 +178,18 @@ func receiver(f *ast.FuncDecl) string {
 	return id.Name
 }
 
+// TestNoSetInPipelines: until a minor version of 2025 servers warn, in their log, that
+// SET LOCAL in a pipeline is in no transaction block.
+func TestNoSetInPipelines(t *testing.T) {
+	for field, v := range reflect.ValueOf(newStatements(&Options{})).Elem().Fields() {
+		for _, sql := range sqlOf(v) {
+			if strings.HasPrefix(sql, "SET ") {
+				t.Errorf("%s: %s", field.Name, sql)
+			}
+		}
+	}
+}
+
 // planRows is how many jobs the largest table of TestPlans has.
 const planRows = 1_000_000
 
@@ -218,7 +230,7 @@ func TestPlans(t *testing.T) {
 			}
 			settings := []string{s.q.pin}
 			if strings.HasPrefix(field.Name, "ack") {
-				settings = append(settings, s.q.noLoops)
+				settings = append(settings, s.q.beginAcks)
 			}
 			for _, sql := range sqlOf(v) {
 				checkPlan(t, state.name+": "+field.Name, explainGeneric(t, pool, sql, settings...), want, whole[field.Name])
@@ -348,6 +360,7 @@ func checkCallers(t *testing.T, pool *pgxpool.Pool, s *Store, state string) {
 		{"holder", s.q.holder, []any{nil, "q1", "key"}},
 		{"releaseKey", s.q.releaseKey, []any{id}},
 		{"drop", s.q.drop, []any{nil, id}},
+		{"remove", s.q.remove, []any{st.args(st.rounds[0])[1]}},
 	} {
 		rows, err := pool.Query(t.Context(), "EXPLAIN "+c.sql, append([]any{pgx.QueryExecModeCacheDescribe}, c.args...)...)
 		if err != nil {

@@ -27,7 +27,7 @@ type statements struct {
 	system, knownSystem, noteSystem, freeze, thawClaimed, thawReady, noClaims, noHeads string
 	expiredFresh, tidyClaims, oldestFresh, pageFresh, pageClaimed, locks, share        string
 
-	waitShort, waitLong, noLoops, loops, ackGone, ackKept string
+	beginAcks, endAcks, ackGone, ackKept string
 
 	settle, settleTx, extend string
 

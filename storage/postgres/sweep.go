@@ -204,17 +204,19 @@ func (w *sweep) expiredFresh(run runner, ids []string) ([]string, error) {
 	return ids, nil
 }
 
-// tidy corrects when claims are looked at next, and drops those that are over.
+// tidy corrects when claims are looked at next, and drops those that are over. There is
+// more to do as long as that comes late for any: most are over before their time.
 func (w *sweep) tidy() error {
 	var at place
+	anyLate := false
 	for range claimPages {
 		n, right, from := 0, false, at
 		err := w.s.pipelined(w.ctx, func(p *pipeline) {
 			n, right = 0, false
 			p.each(func(row scanner) error {
-				var is bool
-				err := row.Scan(&at.until, &at.fence, &is)
-				n, right = n+1, right || is
+				var is, late bool
+				err := row.Scan(&at.until, &at.fence, &is, &late)
+				n, right, anyLate = n+1, right || is, anyLate || late
 				return err
 			}, w.s.q.tidyClaims, w.s.clock(), from.until, from.fence, claimPage)
 		})
@@ -222,6 +224,7 @@ func (w *sweep) tidy() error {
 			return err
 		}
 	}
+	w.swept.More = w.swept.More || anyLate
 	return nil
 }
 

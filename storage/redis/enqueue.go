@@ -142,7 +142,7 @@ type enqueue struct {
 func (e *enqueue) run(ctx context.Context, receipts []pawl.Receipt) error {
 	keys, script, args, read := e.s.keys(e.sections), e.s.scripts.enqueue, e.args, e.read
 	if e.isPlain() {
-		script, args, read = e.s.scripts.plain, e.plainArgs, e.readPlain
+		keys, script, args, read = plainKeys(keys), e.s.scripts.plain, e.plainArgs, e.readPlain
 	}
 	for {
 		reply, err := e.s.run(ctx, script, keys, args()...)

@@ -46,6 +46,7 @@ func newGroup(s *Store, jobs, bytes int) *group {
 
 type lane struct {
 	flights int
+	idle    int // flights between two calls, which will see who waits
 	waiting []*single
 }
 
@@ -109,7 +110,7 @@ func (g *group) join(key string, c *single) (l *lane, leads bool) {
 		g.lanes[key] = l
 	}
 	l.waiting = append(l.waiting, c)
-	if l.flights == maxFlights {
+	if l.flights == maxFlights || l.idle > 0 {
 		return l, false
 	}
 	l.flights++
@@ -119,23 +120,20 @@ func (g *group) join(key string, c *single) (l *lane, leads bool) {
 // fly makes calls for those that wait until none do. Callers that the last call has woken
 // are let go first: they may have more for the next one.
 func (g *group) fly(key string, l *lane) {
-	for {
+	for batch := g.take(key, l, 0); len(batch) > 0; batch = g.take(key, l, 1) {
+		g.call(l, batch)
 		runtime.Gosched()
-		batch := g.take(key, l)
-		if len(batch) == 0 {
-			return
-		}
-		g.call(batch)
 	}
 }
 
 // call makes a call for a batch. The end of one context must not end it for the others.
-func (g *group) call(batch []*single) {
+func (g *group) call(l *lane, batch []*single) {
 	reqs := make([]*pawl.Request, len(batch))
 	for i, c := range batch {
 		reqs[i] = c.req
 	}
 	receipts, err := g.s.enqueueTogether(context.WithoutCancel(batch[0].ctx), reqs)
+	g.rest(l)
 	for i, c := range batch {
 		if c.err = err; err == nil {
 			c.receipt = receipts[i]
@@ -144,10 +142,19 @@ func (g *group) call(batch []*single) {
 	}
 }
 
-// take takes those for the next call off the lane. With none the flight is over.
-func (g *group) take(key string, l *lane) []*single {
+// rest counts a flight as idle, until it takes the next batch.
+func (g *group) rest(l *lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	l.idle++
+}
+
+// take takes those for the next call off the lane for a flight that counts as idle so many
+// times. With none the flight is over.
+func (g *group) take(key string, l *lane, idle int) []*single {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l.idle -= idle
 	n, size := 0, 0
 	for n < min(len(l.waiting), g.jobs) && size < g.bytes {
 		size += len(l.waiting[n].req.Payload)

@@ -16,18 +16,24 @@ var sources embed.FS
 // functions that the script does not need are left out: with both a call takes half the
 // time.
 func assemble(name string) string {
-	own := readSource(name)
-	kept := own
+	before, own, found := strings.Cut(readSource(name), libraryLine)
+	if !found {
+		before, own = "", before
+	}
+	kept := uncomment(own)
 	for _, file := range []string{"wake", "store", "record", "lib"} {
-		paragraphs := strings.Split(readSource(file), "\n\n")
+		paragraphs := strings.Split(uncomment(readSource(file)), "\n\n")
 		for i := len(paragraphs) - 1; i >= 0; i-- {
 			if needed(paragraphs[i], kept) {
 				kept = paragraphs[i] + "\n\n" + kept
 			}
 		}
 	}
-	return squeeze(writeOut(kept))
+	return squeeze(writeOut(uncomment(before) + kept))
 }
+
+// libraryLine is where what all share comes in a script that does something before.
+const libraryLine = "-- library\n"
 
 func readSource(name string) string {
 	text, err := sources.ReadFile("lua/" + name + ".lua")
@@ -37,7 +43,13 @@ func readSource(name string) string {
 	return string(text)
 }
 
-var functionPattern = regexp.MustCompile(`(?m)^local function (\w+)\(`)
+// uncomment leaves out comments, whose words are no use of anything.
+func uncomment(text string) string { return commentPattern.ReplaceAllString(text, "") }
+
+var (
+	commentPattern  = regexp.MustCompile(`(?m)^[ \t]*--.*\n| *-- .*$`)
+	functionPattern = regexp.MustCompile(`(?m)^local function (\w+)\(`)
+)
 
 // needed reports whether text uses one of the functions that a paragraph of the library
 // defines, or it defines none. Functions use only those before them.
@@ -48,7 +60,8 @@ func needed(paragraph, text string) bool {
 	})
 }
 
-// hasWord reports whether text has word, and not only as a part of a longer one.
+// hasWord reports whether text has word, and not only as a part of a longer one, or as a
+// field.
 func hasWord(text, word string) bool {
 	for from := 0; ; {
 		i := strings.Index(text[from:], word)
@@ -56,7 +69,7 @@ func hasWord(text, word string) bool {
 			return false
 		}
 		at, end := from+i, from+i+len(word)
-		if (at == 0 || !isWord(text[at-1])) && (end == len(text) || !isWord(text[end])) {
+		if (at == 0 || !isWord(text[at-1]) && text[at-1] != '.') && (end == len(text) || !isWord(text[end])) {
 			return true
 		}
 		from = end

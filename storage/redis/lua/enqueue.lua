@@ -3,7 +3,7 @@
 local REPLACE, DROP = 1, 1
 local queues, receipts, unknown, wholes = {}, {}, {}, {}
 for n, section in ipairs(args.queues) do
-	queues[n] = enter(n, section, unknown)
+	queues[n] = admit(n, section, unknown)
 	if not queues[n].known then hput(queues[n], INFO, 'known', 1) end
 	if section.bounded == 1 then
 		local q = queues[n]
@@ -149,7 +149,7 @@ for n, section in ipairs(args.queues) do
 	end
 end
 for _, q in ipairs(queues) do
-	flushplain(q)
+	writeplain(q)
 	close(q)
 end
 return {'ok', receipts}

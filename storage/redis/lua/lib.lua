@@ -115,7 +115,6 @@ end
 
 -- Commands that read, remove and write entries of a hash or a sorted set.
 local HASH, ZSET = {'HGET', 'HDEL', 'HSET'}, {'ZSCORE', 'ZREM', 'ZADD'}
-
 -- flushkey writes the changes of one key: what an entry gets, or false.
 local function flushkey(q, i, set, commands)
 	local key, add, rem, n, gone = q.k[i], {}, {}, 0, 0

@@ -1,69 +1,89 @@
 -- Stores requests that differ in nothing but their IDs and what need not be read of them,
--- as those of most calls: enqueue.lua without what takes time for each.
+-- as those of most calls. It comes before the library, and most calls end before that: to
+-- make the functions of the library takes longer than to store a job.
 
--- Fields of a section; Go's plain.go has the same list. IDS is all of them in one string.
--- What need not be read of them are arguments, from FROM on.
-local KNOWN, IDS, FROM, URGENCY, WAIT, WHEN, KEEP, TRIES, SAVES, TERM = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
+-- A section has six keys of its queue, in the order of lib.lua's BODY, STATE, READY, LATER,
+-- INFO and IDLE.
+local NKEYSHERE = 6
+-- Arguments of a section, after which comes what need not be read of its requests, one for
+-- each; Go's plain.go has the same list. ALLIDS is all IDs in one string. TOP, URGENT and
+-- TERMS are parts of the heads of jobs, as they are stored.
+local KNOWN, ALLIDS, WAIT, WHEN, URGENCY, TOP, URGENT, TERMS, WIDTH = 0, 1, 2, 3, 4, 5, 6, 7, 8
 
--- around returns what is before and after seq in the heads of jobs, which are as pack makes
--- them of records.
-local function around(s, state, at)
-	if s[TERM] > 0 then
-		return '\153' .. pack(state, s[URGENCY], at), pack(now, s[KEEP], s[TRIES], s[SAVES], s[TERM])
-	end
-	return '\152' .. pack(state, s[URGENCY], at), pack(now, s[KEEP], s[TRIES], s[SAVES])
+local call, spack, sub = redis.call, struct.pack, string.sub
+local queues, unknown, exist, places, arg = {}, {}, {}, 0, 3
+local now, loud = tonumber(ARGV[2]), ARGV[2] ~= '0'
+if now == 0 then
+	local t = call('TIME')
+	now = t[1] * 1000000 + t[2]
 end
 
-local exist = {} -- the arguments of requests whose IDs were there
-
--- storesome stores the requests of a section from first to last.
-local function storesome(q, s, first, last)
-	local at = math.max(s[WHEN] > 0 and s[WHEN] or now + s[WAIT], now)
-	local later, urgency = at > now, s[URGENCY]
-	local before, after = around(s, later and sSCHEDULED or sREADY, at)
-	local ids, bodies, heads, entries, n, seq = {}, {}, {}, {}, 0, q.seq
-	for i = first, last do ids[i - first + 1] = sub(s[IDS], 16 * i - 15, 16 * i) end
-	local there = call('HMGET', q.k[BODY], unpack(ids))
-	for i, id in ipairs(ids) do
-		local place = s[FROM] + first + i - 2
-		if there[i] or q.rec[id] then
-			exist[#exist + 1] = place
-		else
-			seq = seq + 1
-			local head, rest = before .. pack(seq) .. after, ARGV[place]
-			bodies[n + 1], bodies[n + 2] = id, head .. rest
-			if later then
-				entries[n + 1], entries[n + 2] = at, spack('>I6I2', seq, (urgency + 1000) * 2) .. id
-			else
-				entries[n + 1], entries[n + 2] = urgency, spack('>I7I6', at, seq) .. id
-			end
-			if #rest >= BIG then heads[#heads + 1], heads[#heads + 2] = id, head end
-			q.rec[id], n = true, n + 2
-		end
-	end
-	if n == 0 then return end
-	call('HSET', q.k[BODY], unpack(bodies))
-	if #heads > 0 then call('HSET', q.k[STATE], unpack(heads)) end
-	call('ZADD', q.k[later and LATER or READY], unpack(entries))
-	q.seq, q.newseq = seq, true
-	if later then
-		q.later = at
-	else
-		q.fresh = q.fresh + n / 2
-	end
-end
-
-local queues, unknown = {}, {}
-for n, s in ipairs(args.queues) do
-	queues[n] = open(n - 1)
-	if not queues[n].known and s[KNOWN] == 0 then unknown[#unknown + 1] = n end
+for n = 1, #KEYS / NKEYSHERE do
+	local got = call('HMGET', KEYS[NKEYSHERE * n - 1], 'seq', 'paused', 'known', 'told', 'shards')
+	if got[5] then error({err = 'PAWLSHARDS ' .. got[5] .. ' ' .. string.match(KEYS[NKEYSHERE * n], '{(.-)}')}) end
+	if not got[3] and ARGV[arg + KNOWN] == '0' then unknown[#unknown + 1] = n end
+	queues[n] = {seq = tonumber(got[1] or 0), paused = got[2] == '1', known = got[3], told = tonumber(got[4] or 0), from = arg}
+	arg = arg + WIDTH + #ARGV[arg + ALLIDS] / 16
 end
 if #unknown > 0 then return {'unknown', unknown} end
 
-for n, s in ipairs(args.queues) do
-	local q, count = queues[n], #s[IDS] / 16
-	for first = 1, count, STEP do storesome(q, s, first, math.min(first + STEP - 1, count)) end
-	if q.newseq or not q.known then call('HSET', q.k[INFO], 'seq', q.seq, 'known', 1) end
+-- storesome stores the requests of a queue behind the first so many. What is the same for all
+-- is put together once: the head of a job is around its place in the order, and so is its entry.
+local function storesome(q, behind, at, count, body, state, ready, later)
+	local s, seq, n = q.from, q.seq, 0
+	local order, mark, pad = '>I4', '\206', '\0\0'
+	if seq > 4294900000 then order, mark, pad = '>I6', '\207\0\0', '' end
+	local urgency, stamp = ARGV[s + URGENCY], spack('>BI8', 207, now) .. ARGV[s + TERMS]
+	local top = ARGV[s + TOP] .. (at > now and '\1' or '\2') .. ARGV[s + URGENT] .. spack('>BI8', 207, at) .. mark
+	local score, left, right = urgency, spack('>I7', at) .. pad, ''
+	if at > now then score, left, right = string.format('%.0f', at), pad, spack('>I2', (urgency + 1000) * 2) end
+	local ids, bodies, heads, entries, seen = {}, {}, {}, {}, q.seen or {}
+	for i = 1, count do ids[i] = sub(ARGV[s + ALLIDS], 16 * (behind + i) - 15, 16 * (behind + i)) end
+	local there = call('HMGET', body, unpack(ids))
+	for i, id in ipairs(ids) do
+		if there[i] or seen[id] then
+			exist[#exist + 1] = places + behind + i
+		else
+			seq = seq + 1
+			local packed, rest = spack(order, seq), ARGV[s + WIDTH + behind + i - 1]
+			local head = top .. packed .. stamp
+			bodies[n + 1], bodies[n + 2] = id, head .. rest
+			entries[n + 1], entries[n + 2] = score, left .. packed .. right .. id
+			if #rest >= BIG then heads[#heads + 1], heads[#heads + 2] = id, head end
+			seen[id], n = true, n + 2
+		end
+	end
+	if n == 0 then return end
+	call('HSET', body, unpack(bodies))
+	if #heads > 0 then call('HSET', state, unpack(heads)) end
+	call('ZADD', at > now and later or ready, unpack(entries))
+	q.seen, q.seq = seen, seq
+end
+
+for n, q in ipairs(queues) do
+	local body, state, ready, later, info, idle = unpack(KEYS, NKEYSHERE * n - 5, NKEYSHERE * n)
+	local fixed, seq, count = tonumber(ARGV[q.from + WHEN]), q.seq, #ARGV[q.from + ALLIDS] / 16
+	local at = math.max(fixed > 0 and fixed or now + ARGV[q.from + WAIT], now)
+	for behind = 0, count - 1, STEP do
+		storesome(q, behind, at, math.min(STEP, count - behind), body, state, ready, later)
+	end
+	places, q.fresh = places + count, q.seq - seq
+	if q.fresh > 0 then
+		call('HSET', info, 'seq', q.seq, 'known', 1)
+		if at > now then q.later, q.fresh = at, 0 end
+		local since = now - q.told
+		loud = loud or q.later or since < 0 or since >= TOLD or call('HLEN', idle) > 0
+	elseif not q.known then
+		call('HSET', info, 'known', 1)
+	end
+end
+if not loud then return {'ok', exist} end
+
+-- library
+
+for n, q in ipairs(queues) do
+	local body, _, _, later, info, idle = unpack(KEYS, NKEYSHERE * n - 5, NKEYSHERE * n)
+	q.k, q.ended = {[BODY] = body, [LATER] = later, [INFO] = info, [IDLE] = idle}, {}
 	tell(q)
 end
 return {'ok', exist}

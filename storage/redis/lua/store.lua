@@ -11,8 +11,8 @@ local STORED, EXISTS, DUPLICATE, REPLACED = 1, 2, 3, 4
 -- read alone.
 local BIG = 2048
 
--- enter opens the queue of a section, and notes if nobody has entered it in the register.
-local function enter(n, section, unknown)
+-- admit opens the queue of a section, and notes if nobody has entered it in the register.
+local function admit(n, section, unknown)
 	local q = open(n - 1)
 	q.plain = {bodies = {}, heads = {}, ready = {}, later = {}}
 	if not q.known and section.known == 0 then unknown[#unknown + 1] = n end
@@ -58,7 +58,7 @@ local function storeplain(q, req)
 	end
 end
 
-local function flushplain(q)
+local function writeplain(q)
 	chunked('HSET', q.k[BODY], q.plain.bodies, 2 * STEP)
 	chunked('HSET', q.k[STATE], q.plain.heads, 2 * STEP)
 	chunked('ZADD', q.k[READY], q.plain.ready, 2 * STEP)

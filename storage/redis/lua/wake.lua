@@ -13,12 +13,15 @@ local function publish(channel, text)
 	return type(heard) == 'number' and heard or 0
 end
 
+-- For so many microseconds all count as told of a queue.
+local TOLD = 5000
+
 -- broadcast tells all. It is for those who do not claim, so a message in some
 -- milliseconds is enough, unless the clock was set back.
 local function broadcast(q)
 	local t = args.now > 0 and realtime() or now
 	local since = t - tonumber(call('HGET', q.k[INFO], 'told') or 0)
-	if since >= 0 and since < 5000 then return end
+	if since >= 0 and since < TOLD then return end
 	call('HSET', q.k[INFO], 'told', string.format('%.0f', t))
 	publish(args.channel, 'R0 ' .. name(q))
 end

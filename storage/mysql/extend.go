@@ -7,7 +7,9 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// rescueTries is how often an extend looks whether rescues are committed, about a second.
+// rescueTries is how often an extend looks whether rescues are committed, and a rescue whether
+// extends are: about a second. Whoever has the mark for longer stands still, and must not stop
+// the others: what an extend said then, the next heartbeat corrects, and the fence holds.
 const rescueTries = 14
 
 // extend extends the renewals. What is locked then may be so by a rescue that is just
@@ -51,13 +53,30 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) (lost []paw
 	return lost, nil
 }
 
-// Rescues share a lock on this row until they are committed.
-const rescueMark = "SELECT one FROM pawl_meta WHERE one = 1 "
+// Rescues share a lock on this row until they are committed. MariaDB and MySQL have no words
+// for that in common: each takes the words of the other for a comment.
+const (
+	rescueMark = "SELECT one FROM pawl_meta WHERE one = 1 "
+	shared     = "/*M!100600 LOCK IN SHARE MODE SKIP LOCKED *//*!80001 FOR SHARE SKIP LOCKED */"
+)
 
 // noRescue lets no rescue begin until the transaction ends, unless one is under way.
 func (b *batch) noRescue() (bool, error) {
 	n, err := b.number(b.sql(rescueMark + "FOR UPDATE SKIP LOCKED"))
 	return n == 1, err
+}
+
+// markRescue marks the transaction as a rescue, unless an extend keeps it from that for long.
+func (b *batch) markRescue() error {
+	for try := 1; ; try++ {
+		n, err := b.number(b.sql(rescueMark + shared))
+		if n == 1 || err != nil || try == rescueTries {
+			return err
+		}
+		if err := pause(b.ctx, try); err != nil {
+			return err
+		}
+	}
 }
 
 // extend extends some of the renewals. It notes those whose claim is gone, and

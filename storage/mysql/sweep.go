@@ -100,7 +100,7 @@ func (b *batch) sweepLate(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err e
 // sweepLeases takes jobs back whose lease has expired. Heartbeats tell it by its mark from
 // other transactions that hold a job.
 func (b *batch) sweepLeases(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err error) {
-	if _, err := b.number(b.sql(rescueMark + "LOCK IN SHARE MODE")); err != nil {
+	if err := b.markRescue(); err != nil {
 		return false, err
 	}
 	found, err := b.overdue(pawl.Running, spec.Limit)

@@ -100,5 +100,5 @@ func (b *batch) purgeUpTo(queue string, state pawl.State, last place, limit int)
 	if err != nil {
 		return 0, err
 	}
-	return len(found), b.purge(found)
+	return b.purge(found)
 }

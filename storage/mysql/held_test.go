@@ -120,3 +120,50 @@ func TestNextDueOfWindow(t *testing.T) {
 		t.Errorf("purged %d, next in %v", swept.Purged, swept.NextDue)
 	}
 }
+
+// A transaction that has met the IDs of jobs, without locking those, keeps only them
+// from being deleted.
+func TestSweepPassesTakenIDs(t *testing.T) {
+	s, forward := clocked(t)
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	var taken []*pawl.Request
+	for _, r := range []pawl.Request{
+		{Retention: time.Second},
+		{Retention: pawl.DeleteNow, StartBefore: now.Add(time.Second), Queue: "late"},
+		{Retention: pawl.DeleteNow, StartBefore: now.Add(time.Second), Queue: "late", RunAt: now.Add(time.Minute)},
+	} {
+		enqueue(t, s, r)
+		taken = append(taken, request(r))
+	}
+	if _, err := s.Enqueue(t.Context(), taken); err != nil {
+		t.Fatal(err)
+	}
+	for _, j := range claim(t, s, 2) {
+		settle(t, s, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+	}
+	forward(2 * time.Second)
+	tx := beginTx(t, s.DB(), sql.LevelRepeatableRead)
+	for _, r := range taken {
+		if got := enqueue(t, s.Tx(tx), pawl.Request{ID: r.ID}); got.Status != pawl.Exists {
+			t.Fatalf("receipt %+v", got)
+		}
+	}
+	want := func(purged, expired int, more bool) {
+		t.Helper()
+		if got := sweep(t, s, pawl.SweepSpec{}); got.Purged != purged || got.Expired != expired || got.More != more {
+			t.Errorf("swept %+v, want %d purged, %d expired", got, purged, expired)
+		}
+	}
+	want(1, 2, false)
+	late := spec(1)
+	late.Queues[0].Queue = "late"
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // less than the server waits
+	defer cancel()
+	if c, err := s.Claim(ctx, late); err != nil || len(c.Jobs) > 0 {
+		t.Errorf("claimed %d late jobs, error %v", len(c.Jobs), err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	want(1, 2, false)
+}

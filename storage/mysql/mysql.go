@@ -34,7 +34,8 @@
 // # Open transactions
 //
 // A job that an open transaction has settled stays locked until that ends.
-// Heartbeats, rescues, sweeps, claims and the settling of other jobs pass it by.
+// Heartbeats, rescues, sweeps, claims and the settling of other jobs pass it by. A job
+// whose ID an open transaction has enqueued again is not deleted before that ends.
 // An enqueue of the same ID or unique key waits for it, without a connection on
 // MariaDB unless it replaces or has a limit of depth; so does a change by hand, as long
 // as the server's innodb_lock_wait_timeout at a time.

@@ -64,6 +64,7 @@ type record struct {
 	wasApart              int // parts that were apart before they were set
 	dropKey               bool
 	dirty, gone           bool
+	stays                 bool // it was to go, but an open transaction has its ID
 }
 
 const recordColumns = `seq, id, queue, kind, state, urgency, moment, retrying, wake_at, run_at, priority, reason, fence,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -47,20 +49,26 @@ func (r *record) values(t *text) *text {
 }
 
 // flush stores what the call has done to rows that it has locked, in order of
-// seq, the payloads and keys that belong to them after that.
+// seq, the payloads and keys that belong to them after that. A row that should have
+// gone may stay as it was, see lockIDs.
 func (b *batch) flush(records []*record) error {
 	var kept, gone []*record
 	for _, r := range records {
 		switch {
-		case r.gone && r.seq > 0:
-			gone = append(gone, r)
-		case r.dirty && !r.gone:
+		case !r.dirty || r.stays:
+		case !r.gone:
 			kept = append(kept, r)
+		case r.seq > 0:
+			gone = append(gone, r)
 		}
 	}
 	bySeq := func(a, b *record) int { return cmp.Compare(a.seq, b.seq) }
 	slices.SortFunc(kept, bySeq)
 	slices.SortFunc(gone, bySeq)
+	gone, err := b.lockIDs(gone)
+	if err != nil {
+		return err
+	}
 	if err := b.save(kept); err != nil {
 		return err
 	}
@@ -213,6 +221,41 @@ func (b *batch) dropBlobs(ids []pawl.ID, part int) error {
 	t := b.sql("DELETE j FROM ").byID("pawl_blob", "PRIMARY", ids).add(" AND j.part = ").num(int64(part))
 	_, err := b.exec(t)
 	return err
+}
+
+// lockIDs returns the rows that a DELETE need not wait for. The others stay: a transaction
+// that has met their ID in an enqueue has that locked, but not the row, until it ends.
+func (b *batch) lockIDs(records []*record) (free []*record, err error) {
+	if b.foreign {
+		return records, nil
+	}
+	for part := range slices.Chunk(records, maxRows) {
+		ids := make([]pawl.ID, len(part))
+		for i, r := range part {
+			ids[i] = r.id
+		}
+		slices.SortFunc(ids, compareIDs)
+		locked, err := column[uuid.UUID](b, b.forUpdate(b.sql("SELECT j.id FROM ").byID("pawl_job", "by_id", ids)))
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range part {
+			if r.stays = !slices.Contains(locked, r.id); !r.stays {
+				free = append(free, r)
+			}
+		}
+	}
+	return free, nil
+}
+
+// staying counts the rows that were to go but stay.
+func staying(records []*record) (n int) {
+	for _, r := range records {
+		if r.stays {
+			n++
+		}
+	}
+	return n
 }
 
 // delete removes rows and their blobs.

@@ -17,34 +17,28 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 	if len(outcomes) == 0 {
 		return nil, nil
 	}
-	st := newSettlement(outcomes)
-	if done, err := s.ackOne(ctx, st); done || err != nil {
-		return nil, err
+	st, inTx := newSettlement(outcomes), s.inTxFast
+	if places, ok := st.fastAcks(); ok && s.mariaDB && len(st.todo) == 1 {
+		if err := s.ackOne(ctx, st, places); !errors.Is(err, errSlow) {
+			return nil, err
+		}
+		inTx = s.inTx
 	}
-	if err := s.inTxFast(ctx, st.run); err != nil {
+	if err := inTx(ctx, st.run); err != nil {
 		return nil, err
 	}
 	err := st.rest(ctx, s)
 	return st.lost(), err
 }
 
-// ackOne is one statement for an ack that is alone in its call. It has done
-// nothing if it is not as it was expected.
-func (s *Store) ackOne(ctx context.Context, st *settlement) (done bool, err error) {
-	places, ok := st.fastAcks()
-	if !s.mariaDB || len(st.todo) > 1 || !ok {
-		return false, nil
-	}
-	err = s.alone(ctx, func(b *batch) error {
+// ackOne is one statement for an ack that is alone in its call.
+func (s *Store) ackOne(ctx context.Context, st *settlement, places [3][]int) error {
+	return s.alone(ctx, func(b *batch) error {
 		if err := st.ackFast(b, places); err != nil {
 			return &sentError{err}
 		}
 		return nil
 	})
-	if errors.Is(err, errSlow) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // cycle settles and claims in one transaction.
@@ -74,7 +68,7 @@ const (
 	applied  verdict = iota // the job has moved, or had before
 	refused                 // the claim is no longer current
 	missing                 // and there is no such job
-	occupied                // an open transaction has the job
+	occupied                // an open transaction has the job, or its ID
 )
 
 // settlement is one call of Settle.
@@ -144,7 +138,17 @@ func (st *settlement) run(b *batch) error {
 	if err := b.ackAll(q); err != nil {
 		return err
 	}
-	return b.flush(f.records())
+	if err := b.flush(f.records()); err != nil {
+		return err
+	}
+	for _, i := range st.todo {
+		ref := &st.outcomes[i].Ref
+		r := f.all[ref.ID]
+		if r != nil && r.stays && (st.verdicts[i] == missing || r.fence == ref.Fence) {
+			st.verdicts[i] = occupied
+		}
+	}
+	return nil
 }
 
 // lost lists the claims that were not current.

@@ -81,7 +81,10 @@ func (b *batch) sweepScheduled(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, 
 	if err := b.makeReady(due); err != nil {
 		return false, err
 	}
-	return len(found) == spec.Limit, b.flush(found)
+	err = b.flush(found)
+	stay := staying(found)
+	sw.Expired -= stay
+	return len(found)-stay == spec.Limit, err
 }
 
 // sweepLate ends ready jobs whose StartBefore has come.
@@ -93,8 +96,9 @@ func (b *batch) sweepLate(spec pawl.SweepSpec, sw *pawl.Swept) (full bool, err e
 	for _, r := range found {
 		r.finish(pawl.Canceled, pawl.ReasonExpired, b.now)
 	}
-	sw.Expired = len(found)
-	return len(found) == spec.Limit, b.flush(found)
+	err = b.flush(found)
+	sw.Expired = len(found) - staying(found)
+	return sw.Expired == spec.Limit, err
 }
 
 // sweepLeases takes jobs back whose lease has expired. Heartbeats tell it by its mark from
@@ -166,19 +170,21 @@ func (b *batch) purgeOver(limit int) (n int, err error) {
 		if err != nil {
 			return 0, err
 		}
-		if err := b.purge(found); err != nil {
+		purged, err := b.purge(found)
+		if err != nil {
 			return 0, err
 		}
-		n += len(found)
+		n += purged
 	}
 	return n, nil
 }
 
-func (b *batch) purge(found []*record) error {
+func (b *batch) purge(found []*record) (n int, err error) {
 	for _, r := range found {
 		r.remove()
 	}
-	return b.flush(found)
+	err = b.flush(found)
+	return len(found) - staying(found), err
 }
 
 // sweepBuried removes buried jobs that are too old.

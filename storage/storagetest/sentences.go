@@ -78,7 +78,8 @@ package storagetest
 //	the same outcome again in a call     "rules/settle twice in one call",
 //	                                     "rules/settle again after a newer claim in one call"
 //	one outcome never hinders another    "rules/one outcome never hinders another"
-//	BusyError                            "tx/settle does not wait for an open transaction"
+//	BusyError                            "tx/settle does not wait for an open transaction",
+//	                                     "tx/settle does not wait for an enqueue of the same ID"
 //
 // Admin
 //

@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -49,6 +50,12 @@ func txCases() []testCase {
 			says: "Outside a transaction Settle does not wait for an open one that holds a job: it settles the others and returns " +
 				"a BusyError with the refs that it left.",
 			run: txBusy, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
+		},
+		{
+			name: "settle does not wait for an enqueue of the same ID",
+			says: "One outcome never hinders another: beside an open transaction that has enqueued a present ID, Settle settles the " +
+				"others, and that job too or returns a BusyError with its ref.",
+			run: txTaken, needs: func(h traits) bool { return h.hasTx() && !h.OneWriter },
 		},
 		{
 			name: "cycle claims also when settle is busy",
@@ -293,4 +300,32 @@ func txReaders(w *world) {
 	}
 	w.ok(x.commit())
 	w.inState(id, pawl.Completed)
+}
+
+// txTaken acks a job that goes with it, while a transaction has met its ID.
+func txTaken(w *world) {
+	w.addN(2, pawl.Request{Retention: pawl.DeleteNow})
+	var outcomes []pawl.Outcome
+	for _, j := range w.claim(2) {
+		outcomes = append(outcomes, pawl.Outcome{Ref: j.Ref, Verb: pawl.Ack})
+	}
+	taken, free := outcomes[0].Ref, outcomes[1].Ref
+	x := w.begin()
+	if got := x.enqueue(pawl.Request{ID: taken.ID})[0].Status; got != pawl.Exists {
+		w.Fatalf("enqueue of a present ID: receipt %v, want exists", got)
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, w.patience())
+	defer cancel()
+	lost, err := w.s.Settle(ctx, outcomes)
+	w.same("lost refs", lost, []pawl.Ref{})
+	if err != nil {
+		w.wasBusy(err, taken)
+		w.inState(taken.ID, pawl.Running)
+	}
+	w.gone(free.ID)
+	w.ok(x.rollback())
+	if err != nil {
+		w.settled(outcomes[0])
+	}
+	w.gone(taken.ID)
 }

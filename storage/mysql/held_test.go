@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -166,4 +167,25 @@ func TestSweepPassesTakenIDs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(1, 2, false)
+}
+
+// Who is to drop a job of a full queue, all of which others have locked, is told that
+// the queue is full.
+func TestDropOfLockedJobs(t *testing.T) {
+	s := fresh(t, nil)
+	id := enqueue(t, s, pawl.Request{}).ID
+	tx := beginTx(t, s.DB(), sql.LevelReadCommitted)
+	run(t, tx, "SELECT seq INTO @n FROM pawl_job FOR UPDATE")
+	_, err := s.Enqueue(t.Context(), []*pawl.Request{request(pawl.Request{MaxDepth: 1, WhenFull: pawl.DropOldest})})
+	var full *pawl.FullError
+	if !errors.As(err, &full) || *full != (pawl.FullError{Queue: "default", Limit: 1}) {
+		t.Errorf("error %v, want a FullError", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, s, pawl.Request{MaxDepth: 1, WhenFull: pawl.DropOldest})
+	if got := state(t, s, id); got != pawl.Canceled {
+		t.Errorf("the job is %v, want canceled", got)
+	}
 }

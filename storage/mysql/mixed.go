@@ -2,6 +2,7 @@ package mysql
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/pawlq/pawl"
@@ -34,13 +35,13 @@ func (e *enqueue) runMixed(b *batch) error {
 		if err := m.load(e.reqs[at:end]); err != nil {
 			return err
 		}
-		var drop string
-		for at < end && drop == "" {
+		var drop *pawl.FullError
+		for at < end && drop == nil {
 			var err error
 			if drop, err = m.one(at); err != nil {
 				return err
 			}
-			if drop == "" {
+			if drop == nil {
 				at++
 			}
 		}
@@ -48,7 +49,7 @@ func (e *enqueue) runMixed(b *batch) error {
 			return err
 		}
 		window = min(2*window, maxRows)
-		if drop != "" {
+		if drop != nil {
 			if err := m.dropOldest(drop); err != nil {
 				return err
 			}
@@ -144,31 +145,32 @@ func (b *batch) visible(ids []pawl.ID) (map[pawl.ID]struct{}, error) {
 	return all, err
 }
 
-// one looks at a request. It returns a queue that is to drop a job first, and
+// one looks at a request. It returns which queue is full and is to drop a job first, and
 // has then done nothing.
-func (m *mixed) one(i int) (drop string, err error) {
+func (m *mixed) one(i int) (drop *pawl.FullError, err error) {
 	req := m.e.reqs[i]
 	if _, ok := m.exists[req.ID]; ok {
 		m.e.got(i, pawl.Exists, req.ID)
-		return "", nil
+		return nil, nil
 	}
 	key := keyOf(req.Queue, []byte(req.UniqueKey))
 	if h := m.holders[key]; req.UniqueKey != "" && h != nil {
 		if h.holdsAt(m.b.now) {
 			m.duplicate(i, h)
-			return "", nil
+			return nil, nil
 		}
 	}
 	if req.MaxDepth > 0 && i != m.room {
 		full, err := m.full(req)
 		if err != nil {
-			return "", err
-		}
-		if full && req.WhenFull != pawl.DropOldest {
-			return "", &pawl.FullError{Queue: req.Queue, Limit: req.MaxDepth}
+			return nil, err
 		}
 		if full {
-			return req.Queue, nil
+			refused := &pawl.FullError{Queue: req.Queue, Limit: req.MaxDepth}
+			if req.WhenFull == pawl.DropOldest {
+				return refused, nil
+			}
+			return nil, refused
 		}
 	}
 	if h := m.holders[key]; req.UniqueKey != "" && h != nil { // its window is over
@@ -176,7 +178,7 @@ func (m *mixed) one(i int) (drop string, err error) {
 		m.changed = append(m.changed, h)
 	}
 	m.add(i, key)
-	return "", nil
+	return nil, nil
 }
 
 // add stores a new job.
@@ -264,9 +266,10 @@ func (m *mixed) store() error {
 	return m.b.saveBlobs(m.added)
 }
 
-// dropOldest cancels the least urgent job of a queue.
-func (m *mixed) dropOldest(queue string) error {
-	b := m.b
+// dropOldest cancels the least urgent job of a queue. It fails with full if others have
+// locked the waiting jobs, and should be tried again.
+func (m *mixed) dropOldest(full *pawl.FullError) error {
+	b, queue := m.b, full.Queue
 	if b.foreign {
 		return b.dropVisible(queue)
 	}
@@ -289,10 +292,13 @@ func (m *mixed) dropOldest(queue string) error {
 	for _, r := range found {
 		r.finish(pawl.Canceled, pawl.ReasonDropped, b.now)
 	}
-	if len(found) == 0 {
-		return errAgain // others have them all
+	if err := b.flush(found); err != nil {
+		return err
 	}
-	return b.flush(found)
+	if len(found) == staying(found) { // others have them all
+		return fmt.Errorf("%w: %w", errAgain, full)
+	}
+	return nil
 }
 
 // dropVisible is dropOldest in a caller's transaction. Its locks last, so it takes

@@ -189,3 +189,43 @@ func TestDropOfLockedJobs(t *testing.T) {
 		t.Errorf("the job is %v, want canceled", got)
 	}
 }
+
+// A key whose job was deleted by hand is free.
+func TestKeyOfDeletedJob(t *testing.T) {
+	s := fresh(t, nil)
+	orphan := func(key string) {
+		enqueue(t, s, pawl.Request{UniqueKey: key})
+		run(t, s.DB(), "DELETE FROM pawl_job WHERE state = 2")
+	}
+	stored := func(what string, w pawl.Writer, r pawl.Request) {
+		t.Helper()
+		if got := enqueue(t, w, r); got.Status != pawl.Stored {
+			t.Errorf("%s: receipt %+v", what, got)
+		}
+		if got := enqueue(t, w, pawl.Request{UniqueKey: r.UniqueKey}); got.Status != pawl.Duplicate {
+			t.Errorf("%s, again: receipt %+v", what, got)
+		}
+	}
+	orphan("a")
+	stored("an enqueue", s, pawl.Request{UniqueKey: "a"})
+	orphan("b")
+	stored("a replacement", s, pawl.Request{UniqueKey: "b", OnDuplicate: pawl.Replace})
+	for _, level := range levels {
+		tx := beginTx(t, s.DB(), level)
+		run(t, tx, "SELECT COUNT(*) INTO @n FROM pawl_job")
+		orphan(level.String())
+		stored(level.String(), s.Tx(tx), pawl.Request{UniqueKey: level.String()})
+		if err := tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(t, s.DB(), "DELETE FROM pawl_job")
+	run(t, s.DB(), "DELETE FROM pawl_key")
+	id := enqueue(t, s, pawl.Request{UniqueKey: "c"}).ID
+	settle(t, s, pawl.Outcome{Ref: claim(t, s, 1)[0].Ref, Verb: pawl.Bury})
+	orphan("c")
+	kicked, err := s.Change(t.Context(), pawl.Change{Verb: pawl.Kick, IDs: []pawl.ID{id}})
+	if err != nil || kicked[0].Status != pawl.Done {
+		t.Errorf("a kick: %+v, error %v", kicked, err)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/pawlq/pawl"
 )
@@ -51,12 +52,43 @@ func (b *batch) holders(keys []string, lock bool) (map[string]*record, error) {
 	for _, r := range found {
 		all[r.key()] = r
 	}
+	var moved []string // meanwhile
 	for key, id := range held {
 		if r := all[key]; r == nil || r.id != id {
-			return nil, errAgain // it has moved meanwhile
+			delete(all, key)
+			moved = append(moved, key)
 		}
 	}
-	return all, nil
+	switch {
+	case len(moved) == 0:
+		return all, nil
+	case lock:
+		return all, b.dropOrphans(moved, held)
+	}
+	again, err := b.holders(moved, true)
+	maps.Copy(all, again)
+	return all, err
+}
+
+// dropOrphans gives up keys, which are locked, whose jobs are not there. Somebody has
+// deleted those by hand; nobody else would give the keys up.
+func (b *batch) dropOrphans(keys []string, held map[string]pawl.ID) error {
+	var orphans []*record
+	var ids []pawl.ID
+	for _, k := range keys {
+		queue, ukey, _ := strings.Cut(k, "\x00")
+		orphans = append(orphans, &record{id: held[k], queue: queue, ukey: []byte(ukey), dropKey: true})
+		ids = append(ids, held[k])
+	}
+	slices.SortFunc(ids, compareIDs)
+	there, err := b.probeIDs(slices.Compact(ids))
+	if err != nil {
+		return err
+	}
+	if len(there) > 0 {
+		return errAgain
+	}
+	return b.dropKeys(orphans)
 }
 
 // held reads who holds keys, which are in order.

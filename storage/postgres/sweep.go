@@ -205,7 +205,7 @@ func (w *sweep) expiredFresh(run runner, ids []string) ([]string, error) {
 }
 
 // tidy corrects when claims are looked at next, and drops those that are over. There is
-// more to do as long as that comes late for any: most are over before their time.
+// more to do as long as it comes too late for any; those whose time is to come can wait.
 func (w *sweep) tidy() error {
 	var at place
 	anyLate := false

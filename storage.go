@@ -58,6 +58,8 @@ type Storage interface {
 	// each up to its own number. Within a queue jobs come by Priority, then
 	// RunAt, then order of insertion; among concurrent claimers, engines may
 	// depart from this by the jobs in flight. Jobs are returned in claim order.
+	// Fewer than asked for come only if no more can be claimed, or calls under way
+	// have the others in hand: callers that each claim until fewer come leave nothing.
 	//
 	// A claimed job gets a new fence, Attempt+1, WorkerID, ClaimedAt, the first
 	// time StartedAt, and LeaseUntil = now + its own Lease or else spec.Lease.

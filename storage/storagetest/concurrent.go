@@ -18,6 +18,12 @@ func concurrentCases() []testCase {
 			run:  concurrentClaims,
 		},
 		{
+			name: "claims until fewer come",
+			says: "Fewer than asked for come only if no more can be claimed, or calls under way have the others in hand: " +
+				"callers that each claim until fewer come leave nothing.",
+			run: concurrentFewer,
+		},
+		{
 			name: "unique key under concurrent enqueues",
 			says: "Unique means at most one job per key, under any concurrency.",
 			run:  concurrentKey,
@@ -115,33 +121,6 @@ func (w *world) together(n int, f func(i int, s pawl.Storage) error) {
 	wg.Wait()
 	for _, err := range errs {
 		w.ok(err)
-	}
-}
-
-func concurrentClaims(w *world) {
-	const n, jobs = 8, 400
-	w.addN(jobs, pawl.Request{})
-	claimed := make([][]*pawl.Job, n)
-	w.together(n, func(i int, s pawl.Storage) error {
-		for {
-			c, err := s.Claim(w.ctx, asking(queueA, 1+i%5))
-			if err != nil || len(c.Jobs) == 0 {
-				return err
-			}
-			claimed[i] = append(claimed[i], c.Jobs...)
-		}
-	})
-	seen := map[pawl.ID]bool{}
-	for _, mine := range claimed {
-		for _, j := range mine {
-			if seen[j.ID] {
-				w.Fatalf("job %v was claimed twice", j.ID)
-			}
-			seen[j.ID] = true
-		}
-	}
-	if s := w.stats(); len(seen) != jobs || s.Running != jobs {
-		w.Fatalf("%d jobs were claimed, %d are running; want %d", len(seen), s.Running, jobs)
 	}
 }
 

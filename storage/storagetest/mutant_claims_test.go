@@ -177,6 +177,11 @@ func claimMutants() []mutant {
 				spec.Queues[i].Max = spec.Max
 			}
 		}), []string{"rules/claim empties queues in strict order", "model/random"}},
+		{"a claim leaves one", before(func(_ *model, spec *pawl.ClaimSpec, _ time.Time) {
+			for i := range spec.Queues {
+				spec.Queues[i].Max = max(1, min(spec.Queues[i].Max, spec.Max)-1)
+			}
+		}), []string{"concurrent/claims until fewer come"}},
 		{"StartBefore is ignored", before(func(m *model, _ *pawl.ClaimSpec, now time.Time) {
 			for _, r := range m.jobs {
 				if r.expired(now) {

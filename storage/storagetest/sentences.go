@@ -25,6 +25,7 @@ package storagetest
 //	due jobs are claimable               "rules/never early"
 //	StartBefore                          "rules/claim does not return late jobs"
 //	paused queues                        "rules/paused queue yields nothing", "rules/pause is seen by other handles"
+//	fewer than asked for                 "concurrent/claims until fewer come"
 //	may do some of Sweep's work          "model/random", which follows
 //	Repeat                               "rules/claim can be repeated", "rules/repeat returns only what is still running"
 //	atomic for each queue                "concurrent/claims are distinct"

@@ -4,21 +4,28 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"strings"
 	"sync"
 )
 
 // MySQL is the protocol of MySQL and MariaDB, without compression and TLS.
-func MySQL() codec { return &mysql{} }
+func MySQL() codec { return &mysql{prepared: map[uint32]bool{}} }
 
 type mysql struct {
 	greeted bool // the client has
 
 	mu      sync.Mutex
-	phase   phase  // of the answer that is being read
-	inTx    bool   // what the last answer said
-	lastEOF bool   // answers have one EOF, not two
-	pending []bool // of each request that is not answered: it prepares
+	phase   phase     // of the answer that is being read
+	inTx    bool      // what the last answer said
+	lastEOF bool      // answers have one EOF, not two
+	pending []request // that are not answered
+
+	prepared map[uint32]bool // statements by number: whether they write
+	wrote    bool            // something, in the transaction
 }
+
+// A request is one to be answered.
+type request struct{ prepares, writes bool }
 
 // phase is where in an answer a message is.
 type phase int
@@ -63,7 +70,7 @@ func (c *mysql) request(r *bufio.Reader) (m []byte, asks, commits bool, err erro
 	if !c.greeted {
 		c.greeted = true
 		c.lastEOF = len(body) >= 4 && binary.LittleEndian.Uint32(body)&capDeprecateEOF != 0
-		c.pending = append(c.pending, false)
+		c.pending = append(c.pending, request{})
 		return m, true, false, nil
 	}
 	if len(body) == 0 || m[3] != 0 { // goes on with a request, or with a handshake
@@ -73,23 +80,44 @@ func (c *mysql) request(r *bufio.Reader) (m []byte, asks, commits bool, err erro
 	case comQuit, comLongData, comCloseStmt:
 		return m, false, false, nil
 	}
-	c.pending = append(c.pending, body[0] == comPrepare)
+	c.pending = append(c.pending, request{body[0] == comPrepare, body[0] == comPrepare && writes(body[1:])})
 	return m, true, c.commits(body), nil
 }
 
-// commits predicts whether a command commits something. What a statement that was
-// prepared does is not looked up: outside a transaction it may.
+// commits predicts whether a command commits something.
 func (c *mysql) commits(body []byte) bool {
-	switch body[0] {
-	case comExecute:
-		return !c.inTx
-	case comQuery:
+	changes := false
+	switch {
+	case body[0] == comExecute && len(body) >= 5:
+		changes = c.prepared[binary.LittleEndian.Uint32(body[1:])]
+	case body[0] == comQuery:
 		switch word(string(body[1:min(len(body), 40)])) {
 		case "COMMIT":
-			return true
-		case "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH":
-			return !c.inTx
+			changes = c.wrote
+			c.wrote = false
+			return changes
+		case "BEGIN", "START":
+			c.wrote = false
+		default:
+			changes = writes(body[1:])
 		}
+	}
+	c.wrote = c.wrote || changes && c.inTx
+	return changes && !c.inTx
+}
+
+// writes reports whether a statement writes, or would if it found something. One may follow
+// settings that are made for it alone.
+func writes(sql []byte) bool {
+	text := string(sql[:min(len(sql), 200)])
+	if word(text) == "SET" {
+		_, text, _ = strings.Cut(text, " FOR ")
+	}
+	switch word(text) {
+	case "INSERT", "UPDATE", "DELETE", "REPLACE":
+		return true
+	case "WITH":
+		return read(string(sql)).writes
 	}
 	return false
 }
@@ -120,7 +148,10 @@ func (c *mysql) ends(body []byte) bool {
 	}
 	isEOF := kind == eofPacket && (len(body) < 9 || c.lastEOF && len(body) < maxPacket)
 	switch {
-	case c.pending[0]:
+	case c.pending[0].prepares:
+		if kind == 0 && len(body) >= 5 {
+			c.prepared[binary.LittleEndian.Uint32(body[1:])] = c.pending[0].writes
+		}
 		// The answer to a prepare is of several packets. It commits nothing, and the
 		// client waits for all of it, so it may be taken for whole at once.
 		return true

@@ -4,17 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 )
 
 // Postgres is the protocol of PostgreSQL, version 3.
-func Postgres() codec { return &postgres{statements: map[string]string{}} }
+func Postgres() codec { return &postgres{statements: map[string]statement{}} }
 
 type postgres struct {
 	started    bool
-	statements map[string]string // prepared, by name
-	sql        []string          // of the request that is being read
+	statements map[string]statement // prepared, by name
+	asked      []statement          // of the request that is being read
+	wrote      bool                 // something, in the transaction
 
 	mu   sync.Mutex
 	inTx bool // what the last answer said
@@ -53,21 +55,21 @@ func (p *postgres) request(r *bufio.Reader) (m []byte, asks, commits bool, err e
 		return m, false, false, nil
 	}
 	commits = p.commits()
-	p.sql = p.sql[:0]
+	p.asked = p.asked[:0]
 	return m, true, commits, nil
 }
 
-// note keeps the text of statements.
+// note keeps statements.
 func (p *postgres) note(kind byte, body []byte) {
 	switch kind {
 	case pgQuery:
-		p.sql = append(p.sql, cText(body))
+		p.asked = append(p.asked, read(cText(body)))
 	case pgParse:
 		name := cText(body)
-		p.statements[name] = cText(body[len(name)+1:])
+		p.statements[name] = read(cText(body[len(name)+1:]))
 	case pgBind:
 		portal := cText(body)
-		p.sql = append(p.sql, p.statements[cText(body[len(portal)+1:])])
+		p.asked = append(p.asked, p.statements[cText(body[len(portal)+1:])])
 	}
 }
 
@@ -75,16 +77,23 @@ func (p *postgres) note(kind byte, body []byte) {
 func (p *postgres) commits() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.sql) == 0 {
+	inTx, ends := p.inTx, false
+	p.wrote = p.wrote && inTx // else it was rolled back
+	for _, s := range p.asked {
+		switch s.word {
+		case "BEGIN":
+			p.wrote, inTx = false, true
+		case "COMMIT":
+			ends = true
+		}
+		p.wrote = p.wrote || s.writes
+	}
+	if inTx && !ends {
 		return false
 	}
-	for _, sql := range p.sql {
-		if word(sql) == "COMMIT" {
-			return true
-		}
-	}
-	first := word(p.sql[0])
-	return !p.inTx && first != "BEGIN" && first != "ROLLBACK"
+	commits := p.wrote
+	p.wrote = false
+	return commits
 }
 
 func (p *postgres) reply(r *bufio.Reader) (m []byte, whole bool, err error) {
@@ -111,6 +120,21 @@ func pgMessage(r *bufio.Reader) (kind byte, m []byte, err error) {
 func cText(b []byte) string {
 	before, _, _ := bytes.Cut(b, []byte{0})
 	return string(before)
+}
+
+// A statement is what is known of one of SQL.
+type statement struct {
+	word   string // the first
+	writes bool   // or would, if it found something
+}
+
+var (
+	locking = regexp.MustCompile(`(?i)\bFOR\s+(NO\s+KEY\s+)?UPDATE\b`)
+	writing = regexp.MustCompile(`(?i)\b(INSERT|UPDATE|DELETE|MERGE)\b`)
+)
+
+func read(sql string) statement {
+	return statement{word(sql), writing.MatchString(locking.ReplaceAllString(sql, ""))}
 }
 
 // word is the first word of a statement.

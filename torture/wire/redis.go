@@ -3,12 +3,16 @@ package wire
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha1" // #nosec G505 -- it is how Redis names scripts
+	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
+	"sync"
 )
 
 // Redis is the protocol of Redis. What commits are scripts, in which all of pawl's
-// changes are made.
+// changes are made, but for those that say that they write nothing.
 func Redis() codec { return redis{} }
 
 type redis struct{}
@@ -22,17 +26,40 @@ func (redis) request(r *bufio.Reader) (m []byte, asks, commits bool, err error) 
 	if err != nil {
 		return nil, false, false, err
 	}
-	name := bytes.ToUpper(command(m))
-	return m, true, bytes.HasPrefix(name, []byte("EVAL")) || bytes.HasPrefix(name, []byte("FCALL")), nil
+	return m, true, writesScript(m), nil
 }
 
-// command is the first of the strings that a request is made of.
-func command(m []byte) []byte {
-	lines := bytes.SplitN(m, []byte("\r\n"), 4) // *n, $n, name, rest
-	if len(lines) < 3 {
-		return nil
+// readers are scripts that write nothing, by the names that Redis gives them.
+var readers sync.Map
+
+// writesScript reports whether a request runs a script that may write. It learns from those that bring
+// scripts which ones may not.
+func writesScript(m []byte) bool {
+	lines := bytes.SplitN(m, []byte("\r\n"), 8) // *n, $n, name, $n, first argument, $n, second argument, rest
+	if len(lines) < 6 {
+		return false
 	}
-	return lines[2]
+	switch name := strings.ToUpper(string(lines[2])); {
+	case name == "SCRIPT" && len(lines) > 6:
+		learn(lines[6])
+	case name == "EVAL":
+		return !learn(lines[4])
+	case name == "EVALSHA":
+		_, reads := readers.Load(string(lines[4]))
+		return !reads
+	}
+	return false
+}
+
+// learn reports whether a script says that it writes nothing.
+func learn(script []byte) bool {
+	head, _, _ := bytes.Cut(script, []byte("\n"))
+	if !bytes.HasPrefix(head, []byte("#!lua")) || !bytes.Contains(head, []byte("no-writes")) {
+		return false
+	}
+	sum := sha1.Sum(script) // #nosec G401
+	readers.Store(hex.EncodeToString(sum[:]), true)
+	return true
 }
 
 func (redis) reply(r *bufio.Reader) (m []byte, whole bool, err error) {

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"crypto/sha1" // #nosec G505 -- it is how Redis names scripts
 	"database/sql"
 	"errors"
 	"fmt"
@@ -72,12 +73,12 @@ func postgresClient(t *testing.T) *client {
 	}
 	c.read = func(ctx context.Context, big int) (s string, err error) {
 		return s, with(ctx, func(conn *pgx.Conn) error {
-			tx, err := conn.Begin(ctx)
-			if err != nil {
+			if _, err := conn.Exec(ctx, "SELECT n FROM wire LIMIT $1 FOR NO KEY UPDATE", 1); err != nil {
 				return err
 			}
-			defer tx.Rollback(ctx)
-			return tx.QueryRow(ctx, "SELECT repeat('x', $1)", big).Scan(&s)
+			return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+				return tx.QueryRow(ctx, "SELECT repeat('x', $1)", big).Scan(&s)
+			})
 		})
 	}
 	c.has = func(ctx context.Context, n int) (ok bool, err error) {
@@ -143,10 +144,26 @@ func mysqlClient(t *testing.T) *client {
 				return conn.QueryRowContext(ctx, fmt.Sprintf("INSERT INTO wire VALUES (%d) RETURNING n", n)).Scan(&n)
 			})
 		},
+		"with a setting": func(ctx context.Context, n int) error {
+			return with(ctx, func(conn *sql.Conn) error {
+				_, err := conn.ExecContext(ctx, fmt.Sprintf("SET STATEMENT max_statement_time = 10 FOR INSERT INTO wire VALUES (%d)", n))
+				return err
+			})
+		},
 	}
 	c.read = func(ctx context.Context, big int) (s string, err error) {
 		return s, with(ctx, func(conn *sql.Conn) error {
-			return conn.QueryRowContext(ctx, fmt.Sprintf("SELECT repeat('x', %d)", big)).Scan(&s)
+			if err := conn.QueryRowContext(ctx, "SELECT count(*) FROM wire WHERE n > ? FOR UPDATE", 1).Scan(new(int)); err != nil {
+				return err
+			}
+			tx, err := conn.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			if err := tx.QueryRowContext(ctx, fmt.Sprintf("SELECT repeat('x', %d)", big)).Scan(&s); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+			return tx.Commit()
 		})
 	}
 	c.has = func(ctx context.Context, n int) (ok bool, err error) {
@@ -188,8 +205,12 @@ func redisClient(t *testing.T) *client {
 			if err := r.Set(ctx, "big", strings.Repeat("x", big), 0).Err(); err != nil {
 				return err
 			}
-			s, err = r.Get(ctx, "big").Result()
-			return err
+			const script = "#!lua flags=no-writes\nreturn redis.call('GET', KEYS[1])"
+			s, err = r.Eval(ctx, script, []string{"big"}).Text()
+			if err != nil {
+				return err
+			}
+			return r.EvalSha(ctx, fmt.Sprintf("%x", sha1.Sum([]byte(script))), []string{"big"}).Err()
 		})
 	}
 	c.has = func(ctx context.Context, n int) (bool, error) {

@@ -51,6 +51,9 @@ func (l *ledger) claimed(jobs []*pawl.Job) {
 		if e.ended != 0 {
 			l.problem("job %v was claimed after %v was accepted", j.ID, e.ended)
 		}
+		if j.Fence <= e.fence { // no reply gets lost here, so no claim is made again
+			l.problem("job %v got the fence %d after %d", j.ID, j.Fence, e.fence)
+		}
 		e.fence = max(e.fence, j.Fence)
 	}
 }
@@ -64,13 +67,14 @@ func (l *ledger) settled(outcomes []pawl.Outcome, lost []pawl.Ref) {
 	for i := range outcomes {
 		o := &outcomes[i]
 		e := l.jobs[o.Ref.ID]
-		switch {
-		case isLost[o.Ref]:
+		if isLost[o.Ref] {
 			l.lost++
-		case o.Verb == pawl.Ack || o.Verb == pawl.Bury:
-			if e.fence > o.Ref.Fence {
-				l.problem("job %v: %v of the claim %d was accepted after the claim %d", o.Ref.ID, o.Verb, o.Ref.Fence, e.fence)
-			}
+			continue
+		}
+		if e.fence > o.Ref.Fence {
+			l.problem("job %v: %v of the claim %d was accepted after the claim %d", o.Ref.ID, o.Verb, o.Ref.Fence, e.fence)
+		}
+		if o.Verb == pawl.Ack || o.Verb == pawl.Bury {
 			e.ended = o.Verb
 		}
 	}

@@ -164,13 +164,18 @@ func (a *aofReader) put(id pawl.ID, j *aofJob, suffix string, score []byte) {
 	if !ok {
 		return // an index
 	}
+	was := pawl.State(j.state)
 	j.state = int(state)
 	if state != pawl.Running {
 		return
 	}
 	fence, err := strconv.ParseFloat(string(score), 64)
-	if err != nil || fence < j.fence {
+	switch {
+	case err != nil || fence < j.fence:
 		a.bad = append(a.bad, fmt.Sprintf("job %v got the fence %s after %.0f", id, score, j.fence))
+	case was == pawl.Running && fence != j.fence:
+		// A script that settles and claims it again makes it ready in between.
+		a.bad = append(a.bad, fmt.Sprintf("job %v got the fence %s while it ran under %.0f", id, score, j.fence))
 	}
 	j.fence = fence
 }
@@ -196,6 +201,7 @@ func (a *aofReader) commit() {
 		if to == 0 {
 			to = -1
 		}
+		// A script may settle a job and claim it again: put has seen whether it did.
 		if from != to || to == int(pawl.Running) && was.fence != now.fence {
 			a.moves[[2]int{from, to}]++
 		}
@@ -213,7 +219,6 @@ func (a *aofReader) fill(in *check.Input) {
 	in.Twice = append(in.Twice, a.twice...)
 	for move, n := range a.moves {
 		in.Changes += n
-		// A script may settle a job and claim it again.
 		if !legal[move] {
 			in.Illegal = append(in.Illegal, fmt.Sprintf("%d jobs went from state %d to %d", n, move[0], move[1]))
 		}

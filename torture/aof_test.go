@@ -26,6 +26,8 @@ func TestAOF(t *testing.T) {
 		{"completed", born + "|ZADD c:1 " + id + "|ZADD o:5 " + id, 3, 0, 0, 0},
 		{"in one script", born + ";ZADD c:1 " + id, 1, 1, 0, 0},
 		{"settled and claimed in one", born + "|ZADD c:1 " + id + "|ZADD w:2 0123456789abc" + id + ";ZADD c:2 " + id, 3, 0, 0, 0},
+		{"claimed while it ran", born + "|ZADD c:1 " + id + "|ZADD c:2 " + id, 3, 1, 0, 0},
+		{"told again that it runs", born + "|ZADD c:1 " + id + "|ZADD c:1 " + id, 2, 0, 0, 0},
 		{"claimed after its end", born + "|ZADD c:1 " + id + "|ZADD o:5 " + id + "|ZADD c:2 " + id, 4, 1, 1, 0},
 		{"an older fence", born + "|ZADD c:2 " + id + "|ZADD w:2 " + id + "|ZADD c:1 " + id, 4, 1, 0, 0},
 		{"removed", born + "|ZADD c:1 " + id + "|HDEL b:" + id, 3, 0, 0, 0},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pawlq/pawl"
+	"github.com/pawlq/pawl/torture/check"
 	"github.com/pawlq/pawl/torture/history"
 	"github.com/pawlq/pawl/torture/load"
 	"github.com/pawlq/pawl/torture/results"
@@ -34,7 +35,8 @@ type run struct {
 
 var errViolated = errors.New("guarantees do not hold")
 
-// torture makes a run and judges it. What it has shown is nil if it did not get so far.
+// torture makes a run and judges it. What it has shown is nil if it did not begin, or was
+// broken off.
 func torture(ctx context.Context, o *options, out io.Writer) (shown *results.Total, err error) {
 	r := &run{o: o, out: out, began: time.Now()}
 	fmt.Fprintf(out, "%s\n", o.replay())
@@ -42,6 +44,19 @@ func torture(ctx context.Context, o *options, out io.Writer) (shown *results.Tot
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
+	report, err := r.through(ctx)
+	switch {
+	case err == nil:
+		return r.tell(report)
+	case ctx.Err() != nil:
+		return nil, err
+	default:
+		return r.failed(), errors.Join(err, r.writeFaults())
+	}
+}
+
+// through goes through with a run that was prepared.
+func (r *run) through(ctx context.Context) (*check.Report, error) {
 	if err := r.attack(ctx); err != nil {
 		return nil, err
 	}
@@ -49,11 +64,7 @@ func torture(ctx context.Context, o *options, out io.Writer) (shown *results.Tot
 	if err != nil {
 		return nil, err
 	}
-	report, err := r.judge(ctx, left)
-	if err != nil {
-		return nil, err
-	}
-	return r.tell(report)
+	return r.judge(ctx, left)
 }
 
 // prepare makes the place and what belongs to the program in it.

@@ -92,7 +92,7 @@ func (r *run) drain(ctx context.Context) (left int64, err error) {
 // judge compares all that is known.
 func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 	in := &check.Input{Dir: r.dir, Waiting: left, Lease: r.o.lease, Sweep: r.o.sweep, Slack: rescueSlack, Grace: rescueGrace,
-		Slots: r.o.slots + goneSlots(r.o.slots) + byHand, Buffer: prefetch + settleBuffer, Exact: !r.o.faults,
+		Slots: r.o.slots + goneSlots(r.o.slots) + byHand, Buffer: settleBuffer, Owed: settleOwed, Exact: !r.o.faults,
 		OldClock: r.o.storage == "mysql", Hopeful: r.o.storage == "mysql" || r.o.storage == "postgres"}
 	if r.o.only != "" {
 		in.Settle = settleTime // else other faults follow at once
@@ -126,11 +126,13 @@ func (r *run) judge(ctx context.Context, left int64) (*check.Report, error) {
 const (
 	// rescueSlack is what may come to the time of a rescue because the machine is
 	// busy, and workers that are to sweep have just been killed themselves.
-	rescueSlack = 4 * time.Second
-	// rescueGrace is for times when all workers were just dead or paused.
+	rescueSlack = time.Second
+	// rescueGrace is for times when all workers were just dead.
 	rescueGrace = 8 * time.Second
-	// settleBuffer is how many outcomes a pool gathers.
+	// settleBuffer is how many outcomes a pool gathers before it settles them. While that
+	// takes long there are more, of two calls at most: then it claims nothing.
 	settleBuffer = 64
+	settleOwed   = 2 * pawl.MaxStep
 	// sqliteGrace is what SQLite's storage adds after its writer was held up.
 	sqliteGrace = 10 * time.Second
 )
@@ -152,15 +154,17 @@ func (r *run) tell(report *check.Report) (*results.Total, error) {
 		}
 	}
 	if r.o.faults && r.o.vacuity {
-		err = errors.Join(err, r.vacuous(report))
+		if v := r.vacuous(report); v != nil {
+			err, shown.Vacuous = errors.Join(err, v), shown.Seeds
+		}
 	}
 	if err != nil {
-		return shown, errors.Join(err, r.writeFaults())
+		err = errors.Join(err, r.writeFaults())
 	}
 	if r.o.results != "" {
-		return shown, results.Put(r.o.results, shown)
+		err = errors.Join(err, results.Put(r.o.results, shown))
 	}
-	return shown, nil
+	return shown, err
 }
 
 // vacuous fails if the faults have hardly hit: then nothing was shown.
@@ -186,8 +190,17 @@ func (r *run) vacuous(report *check.Report) error {
 	s := newSchedule(r.o.seed, r.o.every, r.faults.can)
 	hits := r.faults.counts()
 	planned := seconds / r.o.every.Seconds()
-	if hits[killWorker] > 10 {
-		want("rescues whose time counts", report.Timed, 1)
+	if r.o.most > 0 {
+		planned = min(planned, float64(r.o.most))
+	}
+	if hits[killWorker] > 20 {
+		want("deaths whose rescues' time counts", int64(len(report.Recoveries)), 1)
+		for p := range check.Enqueuing {
+			want("deaths of workers with "+p.String(), report.Phases[p], 1)
+		}
+	}
+	if hits[killProducer] > 10 {
+		want("deaths of producers with "+check.Enqueuing.String(), report.Phases[check.Enqueuing], 1)
 	}
 	if r.config("producer", 0).Deadly > 0 {
 		want("jobs that kill their process", report.Poisonous, int64(seconds/36))

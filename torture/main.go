@@ -26,6 +26,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/pawlq/pawl/torture/results"
 )
 
 func main() {
@@ -55,6 +57,7 @@ func start(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	_ = results.Revision() // while it is that of this program
 	if o.soak != "" {
 		return runSoak(ctx, o, goals, os.Stdout)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/pawlq/pawl/torture/check"
 	"github.com/pawlq/pawl/torture/results"
 )
 
@@ -35,6 +37,8 @@ var (
 	away = append([]string{"-only", killServer.String(), "-for", "75s", "-every", "25s", "-jobs", "120000"}, crowd...)
 	// There is no room for jobs for some seconds, and nothing else happens.
 	full = append([]string{"-only", fillDisk.String(), "-disk", "512m", "-for", "60s", "-every", "8s", "-jobs", "30000"}, crowd...)
+	// Workers die and nothing else is wrong, so that the time of each death counts.
+	deaths = append([]string{"-only", killWorker.String(), "-for", "60s", "-every", "400ms", "-jobs", "60000"}, crowd...)
 	// Long enough to tell whether a worker grows.
 	long = []string{"-for", "12m", "-jobs", "250000", "-every", "1s", "-cut-every", "1s"}
 )
@@ -42,10 +46,14 @@ var (
 // goals are those of a whole soak. On a machine with two cores that does nothing else it
 // takes about two hours.
 var goals = []goal{
-	{"postgres", "postgres", wanted(1_000_000, 500, 100, 2000), append([]string{"-jobs", "200000", "-for", "80s", "-every", "200ms", "-cut-every", "150ms", "-most", "260"}, crowd...), false},
-	{"mysql", "mysql", wanted(500_000, 300, 60, 2000), append([]string{"-jobs", "100000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
-	{"redis", "redis", wanted(1_000_000, 300, 60, 2000), append([]string{"-jobs", "200000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
-	{"sqlite", "sqlite", wanted(200_000, 200, 0, 0), append([]string{"-jobs", "50000", "-for", "40s", "-every", "500ms", "-most", "100"}, crowd...), false},
+	{"postgres", "postgres", wanted(1_000_000, 500, 100, 2000, true), append([]string{"-jobs", "200000", "-for", "80s", "-every", "200ms", "-cut-every", "150ms", "-most", "260"}, crowd...), false},
+	{"mysql", "mysql", wanted(500_000, 300, 60, 2000, true), append([]string{"-jobs", "100000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
+	{"redis", "redis", wanted(1_000_000, 300, 60, 2000, false), append([]string{"-jobs", "200000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
+	{"sqlite", "sqlite", wanted(200_000, 200, 0, 0, true), append([]string{"-jobs", "50000", "-for", "40s", "-every", "500ms", "-most", "100"}, crowd...), false},
+	{"postgres, worker kills only", "postgres", results.Counts{results.Timed: 100}, deaths, true},
+	{"mysql, worker kills only", "mysql", results.Counts{results.Timed: 100}, deaths, true},
+	{"redis, worker kills only", "redis", results.Counts{results.Timed: 100}, deaths, true},
+	{"sqlite, worker kills only", "sqlite", results.Counts{results.Timed: 100}, deaths, true},
 	{"postgres, server kills only", "postgres", results.Counts{results.Returned: 5}, away, true},
 	{"mysql, server kills only", "mysql", results.Counts{results.Returned: 5}, away, true},
 	{"redis, server kills only", "redis", results.Counts{results.Returned: 5}, away, true},
@@ -59,23 +67,24 @@ var goals = []goal{
 	{"sqlite, full disks", "sqlite", results.Counts{results.FullDisks: 10}, full, true},
 }
 
-func wanted(jobs, kills, serverKills, cuts int64) results.Counts {
-	c := results.Counts{results.Jobs: jobs, results.Kills: kills, results.ServerKills: serverKills, results.Cuts: cuts, results.Stale: 100}
-	if cuts > 0 {
-		c[results.Unknown] = 50
+// wanted is a goal. What else the faults are to hit follows from these, but for transactions of
+// unknown outcome, which only cuts leave.
+func wanted(jobs, kills, serverKills, cuts int64, tx bool) results.Counts {
+	c := results.Counts{results.Jobs: jobs, results.Kills: kills, results.Pauses: kills / 10, results.Stale: 100}
+	for p := range check.NumPhases {
+		c[results.With(p)] = 10
+	}
+	if cuts == 0 {
+		// Few producers are killed, and on a file they wait for little.
+		c[results.With(check.Enqueuing)] = 1
+		return c
+	}
+	c[results.ServerKills], c[results.ServerStops], c[results.Backends] = serverKills, serverKills/10, kills/4
+	c[results.Cuts], c[results.Unknown] = cuts, 50
+	if tx {
+		c[results.UnknownTx] = 50
 	}
 	return c
-}
-
-// progress is the part of a goal that is reached.
-func (g *goal) progress(t *results.Total) float64 {
-	done := 1.0
-	for name, n := range g.want {
-		if n > 0 {
-			done = min(done, float64(t.Counts[name])/float64(n))
-		}
-	}
-	return done
 }
 
 // A soak is kept in a file of its folder, so that it can go on another time.
@@ -90,7 +99,10 @@ type soak struct {
 
 const soakFile = "soak.json"
 
-var errBroken = errors.New("there were legs in which something did not hold")
+var (
+	errBroken = errors.New("there were legs in which something did not hold, or which did not come to their end")
+	errMissed = errors.New("missed")
+)
 
 // runSoak makes legs until all goals are reached or the time is over.
 func runSoak(ctx context.Context, o *options, goals []goal, out io.Writer) error {
@@ -98,6 +110,7 @@ func runSoak(ctx context.Context, o *options, goals []goal, out io.Writer) error
 	if err := s.read(); err != nil {
 		return err
 	}
+	s.resume()
 	for ctx.Err() == nil {
 		g := s.next()
 		if g == nil {
@@ -137,7 +150,7 @@ func (s *soak) next() (next *goal) {
 		if s.o.storage != "" && g.storage != s.o.storage || time.Now().Add(s.Took[g.name]).After(s.until) {
 			continue
 		}
-		done := g.progress(s.total(g))
+		done := s.total(g).Reached()
 		if done >= 1 {
 			continue
 		}
@@ -152,16 +165,20 @@ func (s *soak) next() (next *goal) {
 }
 
 func (s *soak) total(g *goal) *results.Total {
-	if s.Totals[g.name] == nil {
-		s.Totals[g.name] = &results.Total{Storage: g.name}
+	t := s.Totals[g.name]
+	if t == nil {
+		t = &results.Total{Storage: g.name}
+		s.Totals[g.name] = t
 	}
-	return s.Totals[g.name]
+	t.Goal = g.want
+	return t
 }
 
-// leg makes a leg towards a goal, whose outcome counts whatever it is.
+// leg makes a leg towards a goal, whose outcome counts whatever it is. Whether the faults hit in
+// it is asked, and said; whether they did in all legs is in what is wanted.
 func (s *soak) leg(ctx context.Context, g *goal) error {
 	seed := 1 + rand.Uint64N(1_000_000)
-	args := slices.Concat([]string{"-storage", g.storage, "-seed", fmt.Sprint(seed), "-vacuity=false", "-drain", "5m"}, g.leg)
+	args := slices.Concat([]string{"-storage", g.storage, "-seed", fmt.Sprint(seed), "-drain", "5m"}, g.leg)
 	o, err := parse(args, s.out)
 	if err != nil {
 		return err
@@ -169,13 +186,13 @@ func (s *soak) leg(ctx context.Context, g *goal) error {
 	began := time.Now()
 	shown, err := torture(ctx, o, s.out)
 	if shown == nil {
-		return err // it was broken off
+		return err // it did not begin, or was broken off
 	}
 	shown.Storage = g.name
 	s.Took[g.name] = time.Since(began)
 	t := s.total(g)
 	t.Add(shown)
-	fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted, the last one in %v (%v)\n\n", g.name, len(t.Seeds), 100*min(1, g.progress(t)),
+	fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted, the last one in %v (%v)\n\n", g.name, len(t.Seeds), 100*min(1, t.Reached()),
 		s.Took[g.name].Round(time.Second), err)
 	if s.o.results != "" {
 		if err := results.Put(s.o.results, t); err != nil {
@@ -211,22 +228,43 @@ func (s *soak) write() error {
 	return os.Rename(path+".new", path)
 }
 
-// tell says what was reached, and fails if something did not hold in any leg.
+// resume says whose totals are gone on with, if another source had a part in them.
+func (s *soak) resume() {
+	now := results.Revision()
+	for _, name := range slices.Sorted(maps.Keys(s.Totals)) {
+		others := slices.DeleteFunc(slices.Clone(s.Totals[name].Revisions), func(r string) bool { return r == now })
+		if len(others) > 0 {
+			fmt.Fprintf(s.out, "%s: goes on at revision %s from totals of %v\n", name, now, others)
+		}
+	}
+}
+
+// tell says what was reached, and fails if something did not hold in any leg, or was missed.
 func (s *soak) tell() error {
-	var broken []string
+	var broken, missed []string
 	for i := range s.goals {
 		g := &s.goals[i]
 		t := s.Totals[g.name]
 		if t == nil {
 			continue
 		}
-		fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted; %v\n", g.name, len(t.Seeds), 100*min(1, g.progress(t)), t.Counts)
+		fmt.Fprintf(s.out, "%s: %d legs, %.0f %% of what is wanted; %v\n", g.name, len(t.Seeds), 100*min(1, t.Reached()), t.Counts)
+		if len(t.Vacuous) > 0 {
+			fmt.Fprintf(s.out, "%s: the faults hardly hit in legs of seeds %v\n", g.name, t.Vacuous)
+		}
 		if len(t.Broken) > 0 {
 			broken = append(broken, fmt.Sprintf("%s: seeds %v", g.name, t.Broken))
 		}
+		for _, text := range t.Missed() {
+			missed = append(missed, g.name+": "+text)
+		}
 	}
+	var err error
 	if broken != nil {
-		return fmt.Errorf("%w: %s", errBroken, strings.Join(broken, "; "))
+		err = fmt.Errorf("%w: %s", errBroken, strings.Join(broken, "; "))
 	}
-	return nil
+	if missed != nil {
+		err = errors.Join(err, fmt.Errorf("%w: %s", errMissed, strings.Join(missed, "; ")))
+	}
+	return err
 }

@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestTorture makes a short run on each storage, with faults and without. Whether
-// the faults hit enough is not asked: on a slow machine they may not.
+// TestTorture makes a short run on each storage, with faults and without. How much the
+// faults hit is not asked, since on a slow machine it may be little, but that they did.
 func TestTorture(t *testing.T) {
 	for _, storage := range storages() {
 		for _, faults := range []bool{false, true} {
@@ -40,15 +40,64 @@ func TestTorture(t *testing.T) {
 					t.Fatal(err)
 				}
 				var out strings.Builder
-				_, err = torture(t.Context(), o, &out)
+				shown, err := torture(t.Context(), o, &out)
 				if err != nil && strings.Contains(err.Error(), "is not installed") && os.Getenv(testserver.RequireEnv) != "1" {
 					t.Skipf("SKIPPED: %v", err)
 				}
 				if err != nil {
-					t.Errorf("%v\n%s", err, &out)
+					t.Fatalf("%v\n%s", err, &out)
+				}
+				for _, name := range expected(storage, faults) {
+					if shown.Counts[name] == 0 {
+						t.Errorf("vacuous: no %s:\n%s", name, &out)
+					}
 				}
 			})
 		}
+	}
+}
+
+// expected are the names of numbers that no run may be without.
+func expected(storage string, faults bool) []string {
+	names := []string{results.Jobs, results.Runs, results.Stale}
+	if storage == "memory" {
+		return names
+	}
+	names = append(names, results.Closed)
+	if faults {
+		names = append(names, results.Kills, results.WorkerDeaths)
+	}
+	if faults && storage != "sqlite" {
+		names = append(names, results.Cuts)
+	}
+	return names
+}
+
+// TestStops asks workers to stop, one after the other, and does nothing else to them: each
+// must hand back what it has, so that nothing is rescued but what is let end by hand.
+func TestStops(t *testing.T) {
+	for _, storage := range []string{"sqlite", "postgres"} {
+		t.Run(storage, func(t *testing.T) {
+			if testing.Short() && storage != "sqlite" {
+				t.Skip("SKIPPED: servers take too long for a short test")
+			}
+			o, err := parse([]string{"-storage", storage, "-only", stopWorker.String(), "-jobs", "1500", "-for", "5s", "-every", "500ms", "-most", "6", "-seed", "1",
+				"-workers", "3", "-lease", "1s", "-sweep", "300ms", "-vacuity=false", "-keep", t.TempDir()}, os.Stderr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out strings.Builder
+			shown, err := torture(t.Context(), o, &out)
+			switch {
+			case err != nil && strings.Contains(err.Error(), "is not installed") && os.Getenv(testserver.RequireEnv) != "1":
+				t.Skipf("SKIPPED: %v", err)
+			case err != nil:
+				t.Fatalf("%v\n%s", err, &out)
+			}
+			if shown.Counts[results.Stops] == 0 || shown.Counts[results.Closed] <= 3 || shown.Counts[results.WorkerDeaths] > 0 {
+				t.Errorf("vacuous: nobody was asked to stop, or else ended:\n%s", &out)
+			}
+		})
 	}
 }
 

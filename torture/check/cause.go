@@ -58,28 +58,41 @@ func (c *checker) judgeCauses() {
 	for number, name := range c.workers {
 		numbers[name] = number
 	}
-	runs := map[int64]int64{} // under claims of processes that died
 	for _, r := range c.rescues {
 		number := numbers[r.worker]
 		k := c.jobs[r.id].taken(number, r.at-c.wall)
 		cause, ok := c.cause(&r, number, k, most)
 		if !ok {
-			c.r.add(Attribution, "job %v of class %v was taken from %s, which no fault had hit since %v", r.id, r.class, r.worker, micros(most))
+			c.r.add(Attribution, "job %v of class %v was taken from %s, which no fault had hit while its lease ran out, nor in the %v before", r.id, r.class, r.worker, micros(most))
 			continue
 		}
 		c.r.Causes[cause-Died]++
 		if k != nil && k.starts > 0 {
 			c.r.RunsAgain[cause-Died]++
 			if cause == Died {
-				runs[number]++
+				c.vain[number]++
 			}
 		}
 	}
-	for _, n := range runs {
+	if c.r.Untold > 1+c.r.Rescues/100 {
+		c.r.add(Attribution, "%d of %d rescues can't be attributed, since their jobs tell no more of them", c.r.Untold, c.r.Rescues)
+	}
+}
+
+// judgeVain compares what was run in vain by workers that died with what they could have in
+// hand: what was running, and what had run and was not settled.
+func (c *checker) judgeVain() {
+	for _, n := range c.vain {
 		c.r.MostRunsAgain = max(c.r.MostRunsAgain, n)
 	}
-	if bound := c.r.Deaths * int64(c.in.Slots+c.in.Buffer); c.in.Slots > 0 && c.r.RunsAgain[0] > bound {
-		c.r.add(Attribution, "%d runs were in vain because of %d deaths, and it must be at most %d", c.r.RunsAgain[0], c.r.Deaths, bound)
+	if c.in.Slots == 0 {
+		return
+	}
+	if bound := c.r.WorkerDeaths * int64(c.in.Slots+c.in.Buffer); c.r.RunsAgain[0] > bound {
+		c.r.add(Attribution, "%d runs were in vain because of %d deaths of workers, and it must be at most %d", c.r.RunsAgain[0], c.r.WorkerDeaths, bound)
+	}
+	if bound := int64(c.in.Slots + c.in.Owed); c.r.MostRunsAgain > bound {
+		c.r.add(Attribution, "%d runs were in vain because of one death, and it must be at most %d", c.r.MostRunsAgain, bound)
 	}
 }
 
@@ -91,7 +104,7 @@ func (c *checker) cause(r *rescue, number int64, k *claim, most int64) (Cause, b
 	if r.class == load.Manual {
 		return ByHand, true
 	}
-	from := r.at - most
+	from, known := c.ranOut(r, k, most)
 	for _, cause := range []Cause{Paused, Away} {
 		if c.wasHit(cause, number, from, r.at) {
 			return cause, true
@@ -99,9 +112,8 @@ func (c *checker) cause(r *rescue, number int64, k *claim, most int64) (Cause, b
 	}
 	// Connections are cut all the time: only who did not learn what had become of a
 	// claim, or an outcome, is hindered by it.
-	unknown := k == nil || k.at == 0 || k.open > 0
 	switch {
-	case unknown && c.wasHit(Cut, 0, from, r.at):
+	case (!known || k.open > 0) && c.wasHit(Cut, 0, from, r.at):
 		return Cut, true
 	case c.unrest[number]:
 		return Unrest, true
@@ -109,6 +121,20 @@ func (c *checker) cause(r *rescue, number int64, k *claim, most int64) (Cause, b
 		return Slow, true
 	}
 	return 0, false
+}
+
+// ranOut is when the lease began that had run out when a job was taken back: what kept its
+// worker from settling the job, or from extending the lease, has gone on since then. If k is
+// not known to be the claim that was ended, it is the earliest time at which that can have been.
+func (c *checker) ranOut(r *rescue, k *claim, most int64) (from int64, known bool) {
+	if k == nil || k.at == 0 || k.settled != 0 {
+		return r.at - most, false
+	}
+	until := k.leaseUntil
+	if k.hopedUntil <= r.at+slightly { // else the job was being taken back already
+		until = max(until, k.hopedUntil)
+	}
+	return max(r.at-most, until-c.in.Lease.Microseconds()), true
 }
 
 // slightly is how much the clocks of a server and of the controller, which notices

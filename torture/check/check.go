@@ -59,17 +59,17 @@ type Input struct {
 	Waiting   int64    // jobs that did not end in time
 
 	Lease, Sweep time.Duration
-	// Slack is how much later than lease and sweep rescues may be, but for one in a
-	// hundred, and Grace how much later still those.
+	// Slack is how much later than lease and sweep the last rescue after a death may be, but
+	// for one in a hundred, and Grace how much later still that one.
 	Slack, Grace time.Duration
 	// Settle is what is added to the end of an outage for clients to come back. 0 is not to
 	// measure what happens then.
 	Settle time.Duration
-	// Slots are the jobs that a worker runs at the same time, and Buffer how many more it has
-	// that have not begun, or whose outcomes wait to be settled, in the mean of deaths. 0 is
-	// unknown.
-	Slots, Buffer int
-	Exact         bool // there were no faults: all numbers must be equal
+	// Slots are the jobs that a worker runs at the same time. Buffer are the outcomes that wait
+	// to be settled when it dies, in the mean, and Owed how many there may be at most. Slots of
+	// 0 are unknown.
+	Slots, Buffer, Owed int
+	Exact               bool // there were no faults: all numbers must be equal
 	// OldClock says that a claim's time can be from before it waited for others, so
 	// that only the time of its reply tells whether a lease was over.
 	OldClock bool
@@ -98,11 +98,14 @@ type Report struct {
 	Misled                     int64 // extensions answered with yes although the claim was being given away
 	StaleOffered, StaleRefused int64
 	Rescues, Samples           int64
-	RecoverP50, RecoverP99     time.Duration
-	RecoverMax                 time.Duration
+	Untold                     int64         // rescues of which the job does not say more than that they were
+	Recoveries                 Recoveries    // of workers that died
+	Bound                      time.Duration // of these, but for one in a hundred
 	Effects, Orders, Changes   int64
-	Deaths, Kicks              int64
-	Timed, Poisonous           int64     // rescues whose time counts, and jobs buried since they kill their process
+	Deaths, Kicks              int64     // deaths of processes
+	WorkerDeaths               int64     // those of workers, by whomever: a signal, or a job that ends its process
+	Phases                     Phases    // in which they died
+	Poisonous                  int64     // jobs buried since they kill their process
 	Causes, RunsAgain          Causes    // of rescues, and of runs under the claims that these ended
 	MostRunsAgain              int64     // of one death
 	Returns                    []float64 // jobs each second after a server's return, as a part of those before
@@ -124,16 +127,16 @@ func (r *Report) Clean() bool { return len(r.Broken) == 0 }
 
 // Write prints the report.
 func (r *Report) Write(w io.Writer) {
-	fmt.Fprintf(w, "jobs %d, executions %d (%d beyond the first), rescues %d, deaths of processes %d, kicks %d\n",
-		r.Jobs, r.Executions, r.Extra, r.Rescues, r.Deaths, r.Kicks)
+	fmt.Fprintf(w, "jobs %d, executions %d (%d beyond the first), rescues %d (%d told nothing more), kicks %d\n",
+		r.Jobs, r.Executions, r.Extra, r.Rescues, r.Untold, r.Kicks)
+	fmt.Fprintf(w, "deaths of processes %d, of workers, also by their jobs, %d; with %v\n", r.Deaths, r.WorkerDeaths, r.Phases)
 	fmt.Fprintf(w, "enqueues of unknown outcome %d (%d had time left), resolved %d; transactions of unknown outcome %d\n", r.Unknown, r.Failed, r.Resolved, r.UnknownTx)
 	fmt.Fprintf(w, "outcomes sent %d, accepted %d, refused %d, unknown %d; stale ones offered %d, refused %d\n",
 		r.Offered, r.Settled, r.Superseded, r.Open, r.StaleOffered, r.StaleRefused)
 	if r.Misled > 0 {
 		fmt.Fprintf(w, "extensions that were answered with yes while the claim was given away: %d\n", r.Misled)
 	}
-	fmt.Fprintf(w, "from the death of a worker to the rescue: p50 %v, p99 %v, max %v\n",
-		r.RecoverP50.Round(time.Millisecond), r.RecoverP99.Round(time.Millisecond), r.RecoverMax.Round(time.Millisecond))
+	fmt.Fprintf(w, "from a worker's death to the last of its rescues, with no outage or pause between: %v; p99 must be %v at most\n", r.Recoveries, r.Bound)
 	fmt.Fprintf(w, "rescues by cause: %v\nruns in vain by cause: %v; at most %d when a worker died\n", r.Causes, r.RunsAgain, r.MostRunsAgain)
 	if len(r.Returns) > 0 {
 		fmt.Fprintf(w, "jobs each second, 8 to 10 s after a server's return, against before: %.2f\n", r.Returns)
@@ -155,7 +158,7 @@ func (r *Report) Write(w io.Writer) {
 func Run(in *Input) (*Report, error) {
 	c := &checker{in: in, r: &Report{Broken: map[string]int{}}, jobs: map[pawl.ID]*job{}, workers: map[int64]string{}, died: map[int64]int64{},
 		stopped: map[string]int64{},
-		hits:    map[Cause][]hit{}, unrest: map[int64]bool{}, acks: map[int64]int64{}, memory: map[string][]int64{}}
+		hits:    map[Cause][]hit{}, vain: map[int64]int64{}, unrest: map[int64]bool{}, acks: map[int64]int64{}, memory: map[string][]int64{}}
 	if err := c.read(); err != nil {
 		return nil, err
 	}
@@ -166,6 +169,7 @@ func Run(in *Input) (*Report, error) {
 		slices.SortFunc(j.claims, func(a, b claim) int { return cmp.Compare(a.fence, b.fence) })
 		c.judge(id, j)
 	}
+	c.sortDeaths()
 	c.judgeWhole()
 	return c.r, nil
 }

@@ -110,9 +110,6 @@ func (c *checker) judgeRuns(id pawl.ID, j *job) {
 		if k.at != 0 {
 			claims++
 		}
-		if k.starts > 1 {
-			c.r.add(Executions, "job %v ran %d times under the claim %d", id, k.starts, k.fence)
-		}
 	}
 	c.r.Extra += int64(max(runs-1, 0))
 	switch {
@@ -124,9 +121,9 @@ func (c *checker) judgeRuns(id pawl.ID, j *job) {
 }
 
 // judgeGone judges a job of which no record is to be left: somebody must have
-// acked it.
+// acked it while it was theirs.
 func (c *checker) judgeGone(id pawl.ID, j *job) {
-	accepted := j.verdict == history.Accepted || j.verdict == history.Resolved
+	accepted := j.verdict == history.Accepted || j.verdict == history.Resolved || j.transactional() && c.in.Orders[id] > 0
 	if !accepted || j.status == pawl.Duplicate {
 		return
 	}
@@ -135,7 +132,7 @@ func (c *checker) judgeGone(id pawl.ID, j *job) {
 	acked := false
 	for i := range j.claims {
 		runs += int(j.claims[i].starts)
-		acked = acked || j.claims[i].offered != 0 && (j.claims[i].verb == pawl.Ack || j.claims[i].mixed)
+		acked = acked || j.claims[i].mayHaveAcked()
 	}
 	c.r.Extra += int64(max(runs-1, 0))
 	if !acked {
@@ -143,11 +140,35 @@ func (c *checker) judgeGone(id pawl.ID, j *job) {
 	}
 }
 
+// mayHaveAcked reports whether an ack was sent and not refused.
+func (k *claim) mayHaveAcked() bool {
+	return k.offered != 0 && k.live > 0 && (k.verb == pawl.Ack || k.mixed)
+}
+
+// mayBeAgain reports whether the job may have been enqueued again when it was gone: its ID was
+// new then.
+func (j *job) mayBeAgain() bool {
+	return j.class == load.Gone && !j.transactional() && (j.unknown || j.verdict == history.Resolved)
+}
+
 // judgeClaims compares the claims of a job, in the order of their fences.
 func (c *checker) judgeClaims(id pawl.ID, j *job) {
 	due := j.intended + int64(load.Delay(id, j.class)-tolerance)
+	before := 0 // claims that were seen
 	for i := range j.claims {
 		k := &j.claims[i]
+		if k.starts > 1 {
+			c.r.add(Executions, "job %v ran %d times under the claim %d", id, k.starts, k.fence)
+		}
+		if k.at != 0 {
+			if n := history.Sum(k.counts); before > n {
+				c.r.add(Executions, "job %v of class %v had %d claims before %d, which counts %d", id, j.class, before, k.fence, n)
+			}
+			before++
+		}
+		if j.mayBeAgain() && k.mayHaveAcked() {
+			before = 0
+		}
 		if k.started != 0 && k.started < due {
 			c.r.add(Early, "job %v of class %v started %v too early", id, j.class, time.Duration(due-k.started))
 		}
@@ -182,22 +203,40 @@ func (c *checker) judgeWrites(id pawl.ID, j *job, i int) {
 // judgeNext compares a claim with the next one.
 func (c *checker) judgeNext(id pawl.ID, j *job, k, next *claim) {
 	kicked := j.end.counts.Kicks > 0
-	final := k.settled == pawl.Ack || k.settled == pawl.Bury
 	claimedAt := next.claimedAt
-	if c.in.OldClock {
+	if c.in.OldClock || claimedAt == 0 { // what never began did not say when it was claimed
 		claimedAt = next.at/1000 + c.wall
 	}
-	if k.live == 0 && claimedAt < k.hopedUntil-tolerance.Microseconds() && next.claimedAt != 0 {
+	if k.live == 0 && claimedAt < k.hopedUntil-tolerance.Microseconds() && next.at != 0 {
 		c.r.Misled++
+		if c.in.Exact && !j.class.Transactional() {
+			c.r.add(Overlap, "job %v was claimed again (%d) %d µs before the end of what an extension of the claim %d had promised, without any fault",
+				id, next.fence, k.hopedUntil-claimedAt, k.fence)
+		}
 	}
 	switch {
-	case final && !kicked && j.end.found:
+	case k.ended(j, kicked, next):
 		c.r.add(Final, "job %v of class %v had the claim %d after %v of the claim %d was accepted", id, j.class, next.fence, k.settled, k.fence)
-	case k.live == 0 && !kicked && !j.class.Transactional() && next.claimedAt != 0 && k.at != 0 &&
+	case k.live == 0 && !kicked && !j.class.Transactional() && next.at != 0 && k.at != 0 &&
 		claimedAt < k.leaseUntil-tolerance.Microseconds():
 		c.r.add(Overlap, "job %v was claimed again (%d) %d µs before the lease of the claim %d was over", id, next.fence, k.leaseUntil-claimedAt, k.fence)
 	case k.settled != 0 && !k.mixed && k.delay > 0 && next.at != 0 && k.at != 0 && history.Sum(next.counts) == history.Sum(k.counts)+1 &&
 		next.at < k.offered+k.delay-int64(tolerance):
 		c.r.add(Early, "job %v of class %v was claimed %v too early after %v", id, j.class, time.Duration(k.offered+k.delay-next.at), k.settled)
+	}
+}
+
+// ended reports whether a claim had ended the job before the next one. Of a record that is gone
+// a repeated outcome is believed, but only after the ack that has removed it.
+func (k *claim) ended(j *job, kicked bool, next *claim) bool {
+	switch {
+	case k.settled == pawl.Bury:
+		return !kicked
+	case k.settled != pawl.Ack:
+		return false
+	case j.class == load.Gone:
+		return next.at > k.settledAt && !j.mayBeAgain()
+	default:
+		return true
 	}
 }

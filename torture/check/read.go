@@ -19,6 +19,7 @@ type checker struct {
 	samples []sample
 	rescues []rescue
 	hits    map[Cause][]hit
+	vain    map[int64]int64 // runs under claims of a process that died, by number
 	unrest  map[int64]bool  // stopped before all had come to rest, by number
 	acks    map[int64]int64 // by time in steps
 	ended   int64           // when the last job was acked
@@ -48,6 +49,8 @@ type job struct {
 	stored   int                // receipts that said Stored
 	unknown  bool               // its enqueue was, at some time
 	intended int64
+	producer int64 // that meant to enqueue it
+	asking   bool  // and has had no answer
 	answered int64
 	claims   []claim
 	end      end
@@ -76,10 +79,12 @@ type claim struct {
 	verb       pawl.Verb
 	delay      int64 // of the outcome offered first
 	settled    pawl.Verb
+	settledAt  int64 // when that was first answered
 	extended   int64 // when the last extension was sent that was accepted
 	starts     uint16
 	open       uint16 // outcomes of which nothing is known
 	live       int    // outcomes that were not refused
+	unanswered int    // outcomes of which its process never heard
 	mixed      bool   // several outcomes were offered
 }
 
@@ -156,6 +161,7 @@ func (c *checker) takeRequest(e *history.Event) {
 	switch e.Kind {
 	case history.Intend:
 		j.class, j.way, j.intended = load.Class(e.A), load.Way(e.B), e.At
+		j.producer, j.asking = c.process, true
 		return
 	case history.Unknown:
 		j.unknown = true
@@ -173,6 +179,9 @@ func (c *checker) takeRequest(e *history.Event) {
 		if j.status == pawl.Stored {
 			j.stored++
 		}
+	}
+	if c.process == j.producer {
+		j.asking = false
 	}
 	if e.Kind == history.Unknown && (j.verdict == history.Accepted || j.verdict == history.Resolved) {
 		return // of another process, whose history is read later
@@ -215,12 +224,18 @@ func (c *checker) takeClaim(e *history.Event) {
 	case history.Settled:
 		c.r.Settled++
 		c.countAck(e)
+		k.unanswered--
 		k.settled = pawl.Verb(e.A)
+		if k.settledAt == 0 || e.At < k.settledAt {
+			k.settledAt = e.At
+		}
 	case history.Lost:
 		c.r.Superseded++
+		k.unanswered--
 		k.live--
 	case history.Open:
 		c.r.Open++
+		k.unanswered--
 		k.open++
 	case history.Extended:
 		until := e.A + e.B/1000
@@ -247,6 +262,7 @@ func (c *checker) takeClaimed(e *history.Event, k *claim) {
 
 func (c *checker) takeOffered(e *history.Event, k *claim) {
 	k.live++
+	k.unanswered++
 	switch verb := pawl.Verb(e.A); {
 	case k.offered == 0:
 		k.offered, k.verb, k.delay = e.At, verb, e.B
@@ -277,11 +293,14 @@ func (c *checker) stored(p *pawl.Job) {
 	j.end = end{found: true, state: p.State, reason: p.Reason, counts: p.Counts, failures: len(p.Failures)}
 	c.r.Rescues += int64(p.Counts.Rescues)
 	c.r.Kicks += int64(p.Counts.Kicks)
+	told := 0
 	for _, f := range p.Failures {
 		if f.Error == leaseExpired {
+			told++
 			c.rescues = append(c.rescues, rescue{p.ID, f.WorkerID, f.At.UnixMicro(), j.class})
 		}
 	}
+	c.r.Untold += int64(max(p.Counts.Rescues-told, 0)) // a job keeps its last failures only
 }
 
 // leaseExpired is the text of the failure that a rescue leaves.

@@ -89,6 +89,14 @@ func TestWrongClocks(t *testing.T) {
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
 			}
+			for _, want := range []string{" worker kills,", " commit cuts"} {
+				if !bytes.Contains(out, []byte(want)) {
+					t.Errorf("vacuous: there were no%s:\n%s", want, out)
+				}
+			}
+			if bytes.Contains(out, []byte("stale ones offered 0,")) {
+				t.Errorf("vacuous: no stale outcome was offered:\n%s", out)
+			}
 		})
 	}
 }
@@ -106,7 +114,8 @@ func disorder(t *testing.T, program string, b Bug) {
 }
 
 // attack runs a program with a bug, by one seed after another, until what it breaks is
-// reported. Some bugs need luck to show: they have a minute.
+// reported, whether or not the faults hit much else. Some bugs need luck to show: they have a
+// minute.
 func attack(t *testing.T, program string, b Bug) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -62,7 +62,7 @@ func TestHours(t *testing.T) {
 	if *page == "" {
 		return
 	}
-	line := &results.Total{Storage: "simulation", Seeds: []uint64{*seed}, Faults: time.Duration(*hours) * time.Hour, Counts: results.Counts{
+	line := &results.Total{Storage: "simulation", Seeds: []uint64{*seed}, Revisions: []string{results.Revision()}, Faults: time.Duration(*hours) * time.Hour, Counts: results.Counts{
 		results.Jobs: int64(jobs), results.Runs: int64(total.runs), results.Kills: int64(kills), results.Pauses: int64(pauses),
 		results.Stale: int64(total.lost)}}
 	if err := results.Put(*page, line); err != nil {

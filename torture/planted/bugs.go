@@ -30,7 +30,8 @@ type Bug struct {
 	Linear bool
 }
 
-// Bugs lists all of them.
+// Bugs lists all of them. The last three are to be seen by what the storage itself writes down, or in
+// scripts.
 func Bugs() []Bug {
 	return []Bug{
 		{"ack-without-fence", "memory", "storage/memory/settle.go", [][2]string{
@@ -78,6 +79,19 @@ func Bugs() []Bug {
 				"\tif q.UniqueKey != \"\" {\n\t\ts.mu.Unlock()\n\t\ttime.Sleep(30 * time.Millisecond)\n\t\ts.mu.Lock()\n\t}\n" +
 					"\tif err := s.makeRoom(q, now); err != nil {\n\t\treturn pawl.Receipt{}, err\n\t}\n"},
 		}, []string{check.Unique}, true},
+		{"redis-ack-without-fence", "redis", "storage/redis/lua/cycle.lua", [][2]string{
+			{"if r and r[STAT] == sRUNNING and r[FENCE] == fence then", "if r and r[STAT] == sRUNNING then"},
+		}, []string{check.StaleWrite}, false},
+		{"redis-claim-without-recheck", "redis", "storage/redis/lua/cycle.lua", [][2]string{
+			{"\t\tif #popped == 0 then break end\n",
+				"\t\tif #popped == 0 then break end\n\t\tif #popped > 2 then call('ZADD', q.k[READY], popped[2], popped[1]) end\n"},
+			{"if r[STAT] > sREADY then return end", "if r[STAT] > sRUNNING then return end"},
+			{"elseif not fences[i] then", "else"},
+		}, []string{check.Transition}, false},
+		{"sqlite-settled-twice", "sqlite", "storage/sqlite/settle.go", [][2]string{
+			{"case r.state == pawl.Running && r.fence == o.Ref.Fence:",
+				"case r.state == pawl.Running && r.fence == o.Ref.Fence, o.Ref.Fence != 0 && r.lastFence == o.Ref.Fence && r.lastVerb != o.Verb:"},
+		}, []string{check.Transition}, false},
 	}
 }
 

@@ -21,6 +21,13 @@ const (
 	jobs     = "8000"
 )
 
+// servers are those that storages need. They skip a test where there is none.
+var servers = map[string]func(*testing.T){
+	"postgres": func(t *testing.T) { testserver.Postgres(t) },
+	"mysql":    func(t *testing.T) { testserver.MariaDB(t) },
+	"redis":    func(t *testing.T) { testserver.Redis(t) },
+}
+
 // TestPlanted builds torture with each bug and demands that it is caught.
 func TestPlanted(t *testing.T) {
 	root, err := filepath.Abs("../..")
@@ -32,8 +39,8 @@ func TestPlanted(t *testing.T) {
 			if testing.Short() {
 				t.Skip("SKIPPED: takes a minute for all of them")
 			}
-			if b.Storage == "postgres" {
-				testserver.Postgres(t) // skips where there is none
+			if need := servers[b.Storage]; need != nil {
+				need(t)
 			}
 			t.Parallel()
 			dir := t.TempDir()
@@ -77,13 +84,9 @@ func TestWrongClocks(t *testing.T) {
 		t.Fatal(err)
 	}
 	program := build(t, overlay, dir)
-	for storage, need := range map[string]func(*testing.T){
-		"postgres": func(t *testing.T) { testserver.Postgres(t) },
-		"mysql":    func(t *testing.T) { testserver.MariaDB(t) },
-		"redis":    func(t *testing.T) { testserver.Redis(t) },
-	} {
+	for storage, need := range servers {
 		t.Run(storage, func(t *testing.T) {
-			need(t) // skips where there is none
+			need(t)
 			out, err := exec.CommandContext(t.Context(), program, "-storage", storage, "-jobs", "1500", "-for", "5s", "-seed", "1", "-skew", "1h",
 				"-vacuity=false", "-keep", t.TempDir()).CombinedOutput()
 			if err != nil {

@@ -286,7 +286,12 @@ func (e *enqueue) sortOut(b *batch, places []int) (stored []int, err error) {
 
 // insertColumns are those of a new row; the others have their defaults.
 const insertColumns = `id, queue, kind, state, urgency, moment, wake_at, run_at, priority, max_attempts, max_rescues,
-	lease, timeout, retention, created_at, start_before, mark, ukey, umode, uwindow, held, apart, meta, payload`
+	lease, timeout, retention, created_at, start_before, mark, ukey, umode, uwindow, held, apart, meta, payload, worker`
+
+// claimRoom is what a new row has as its worker: as long as what the first claim adds,
+// which is wake_at and a name. A row that grows can't take its own place again, and the server
+// rewrites, and logs, the whole page for each few rows of a claim.
+const claimRoom = "SPACE(56)"
 
 // newRecord is the row of a request that is stored at a time.
 func newRecord(req *pawl.Request, now int64) *record {
@@ -340,5 +345,5 @@ func (r *record) insertValues(b *batch, t *text, relative bool) {
 	at(r.createdAt)
 	t.add(",").num(r.startBefore).add(",").num(r.mark).add(",").bytes(r.ukey).add(",").num(int64(r.umode))
 	t.add(",").num(r.uwindow).add(",").flag(r.held).add(",").num(int64(r.apart))
-	t.add(",").orNull(r.meta).add(",").orNull(r.inline(payloadPart)).add(")")
+	t.add(",").orNull(r.meta).add(",").orNull(r.inline(payloadPart)).add(",").add(claimRoom).add(")")
 }

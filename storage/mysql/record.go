@@ -93,6 +93,9 @@ func (r *record) scan(row scanner, more ...any) error {
 		return errors.New("the ID of a job is short")
 	}
 	r.wakeAt = wake.Int64
+	if r.claimedAt == 0 {
+		r.worker = nil // it is claimRoom
+	}
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/pawlq/pawl"
 )
 
@@ -15,6 +17,12 @@ var ErrServer = errors.New("pawl/redis: server can't be used")
 // ErrShards means that a queue can't be divided as Options says, because it is in use
 // or has another number of shards.
 var ErrShards = errors.New("pawl/redis: queue can't be divided")
+
+// isAnswer reports whether an error is what the server has said.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
 
 // explain says what failed. The errors of package pawl and of contexts pass
 // through as they are.

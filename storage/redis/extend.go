@@ -1,8 +1,10 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -22,24 +24,37 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 	return refs, nil
 }
 
-// extendAll returns the places of those that are lost, in order.
+// extendAll returns the places of those that are lost, in order. On a cluster the calls are
+// made at the same time: leases must not end because another node is down.
 func (s *Store) extendAll(ctx context.Context, renewals []pawl.Renewal) (lost []int, err error) {
 	tags, err := s.refTags(ctx, len(renewals), func(i int) pawl.Ref { return renewals[i].Ref })
 	if err != nil {
 		return nil, err
 	}
-	for _, some := range calls(s, sections(len(tags), func(i int) tag { return tags[i] })) {
-		places, err := s.extendSections(ctx, some, renewals)
-		if s.divided(ctx, err) {
-			places, err = s.extendAnew(ctx, some, renewals)
+	parts := calls(s, sections(len(tags), func(i int) tag { return tags[i] }))
+	places, errs := make([][]int, len(parts)), make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, some := range parts {
+		call := func() { places[i], errs[i] = s.extendSome(ctx, some, renewals) }
+		if i == len(parts)-1 {
+			call()
+		} else {
+			wg.Go(call)
 		}
-		if err != nil {
-			return nil, err
-		}
-		lost = append(lost, places...)
 	}
+	wg.Wait()
+	lost = slices.Concat(places...)
 	slices.Sort(lost)
-	return lost, nil
+	return lost, cmp.Or(errs...)
+}
+
+// extendSome extends the claims of some sections, wherever they are.
+func (s *Store) extendSome(ctx context.Context, some []section, renewals []pawl.Renewal) ([]int, error) {
+	places, err := s.extendSections(ctx, some, renewals)
+	if s.divided(ctx, err) {
+		return s.extendAnew(ctx, some, renewals)
+	}
+	return places, err
 }
 
 // extendSections extends the claims of some sections in one step.

@@ -29,6 +29,12 @@ func asking(n int) pawl.ClaimSpec {
 	}
 }
 
+func askingOf(queue string, n int) pawl.ClaimSpec {
+	spec := asking(n)
+	spec.Queues[0].Queue = queue
+	return spec
+}
+
 // eventually waits for something that nothing tells of.
 func eventually(t *testing.T, what string, reached func() bool) {
 	t.Helper()

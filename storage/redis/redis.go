@@ -61,6 +61,9 @@
 // server an Enqueue of any number of queues is all or none. A client that reads from
 // replicas can't be used.
 //
+// While a node is down, Extend and Sweep do what they can on the others and return its error.
+// Sweep needs the node of the register, a key that lists the queues.
+//
 // # Divided queues
 //
 // Options.Shards divides a queue over several hash tags, so that it can outgrow a node
@@ -131,6 +134,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -183,6 +187,7 @@ type Store struct {
 	rooms   rooms
 	watch   watchers
 	tokens  tokens
+	sweeps  atomic.Int64
 
 	closing sync.Once
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"math/rand/v2"
@@ -51,23 +52,37 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	for _, name := range slices.Sorted(maps.Keys(tokens)) {
 		tags = append(tags, tag(name))
 	}
-	if err := w.share(ctx, tags); err != nil {
-		return w.swept, err
+	failed := cmp.Or(w.share(ctx, tags), w.each(ctx, inTurn(tags, int(s.sweeps.Add(1)))))
+	s.air(ctx, tags)
+	for _, t := range w.empty {
+		failed = cmp.Or(failed, s.forget(ctx, t, tokens[string(t)]))
 	}
+	return w.swept, failed
+}
+
+// inTurn begins with another tag in each of the sweeps that follow one another, so that
+// none is always behind those that fail or take long.
+func inTurn(tags []tag, turn int) []tag {
+	if len(tags) == 0 {
+		return nil
+	}
+	at := turn % len(tags)
+	return slices.Concat(tags[at:], tags[:at])
+}
+
+// each sweeps the tags. One that fails, maybe because its node is down, keeps no others from
+// it. The error is the first one.
+func (w *sweep) each(ctx context.Context, tags []tag) (failed error) {
 	for some := range slices.Chunk(tags, queuesPerSweep) {
-		for _, these := range calls(s, some) {
-			if err := w.run(ctx, these); err != nil {
-				return w.swept, err
+		for _, these := range calls(w.s, some) {
+			err := w.run(ctx, these)
+			failed = cmp.Or(failed, err)
+			if ctx.Err() != nil || err != nil && !w.s.cluster && !isAnswer(err) {
+				return failed
 			}
 		}
 	}
-	s.air(ctx, tags)
-	for _, t := range w.empty {
-		if err := s.forget(ctx, t, tokens[string(t)]); err != nil {
-			return w.swept, err
-		}
-	}
-	return w.swept, nil
+	return failed
 }
 
 // share divides each number among the shards of a queue by how many jobs each has,
@@ -87,6 +102,9 @@ func (w *sweep) share(ctx context.Context, tags []tag) error {
 			}
 		}
 	}); err != nil {
+		for _, t := range divided {
+			w.most[t] = numbers{} // all, since nobody knows how many there are
+		}
 		return err
 	}
 	total := make(map[string]numbers)

@@ -133,6 +133,7 @@ func (c *cycle) together(ctx context.Context, parts []part, how int, shares []in
 // add adds what one call has done.
 func (c *cycle) add(one *cycle, p part) {
 	c.lost = append(c.lost, one.lost...)
+	c.damaged = append(c.damaged, one.damaged...)
 	c.got.Jobs = append(c.got.Jobs, one.got.Jobs...)
 	if p.ask != noAsk {
 		c.asks[p.ask] -= len(one.got.Jobs)

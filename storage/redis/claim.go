@@ -28,6 +28,7 @@ type cycle struct {
 	asks     []int // jobs to claim still, of each asked queue
 	lost     []int // places of outcomes
 	got      pawl.Claimed
+	damaged  []pawl.Outcome
 	ready    int // jobs that a look found
 	spare    int // jobs that are asked for besides those of asks
 }
@@ -117,6 +118,23 @@ func (c *cycle) finish(ctx context.Context) {
 	}
 	c.s.touch(ctx, tags)
 	c.order()
+	c.buryDamaged(ctx)
+}
+
+// buryDamaged buries claimed jobs of which nobody knows what they are. Should that fail,
+// it is done when their leases are over and they are claimed again.
+func (c *cycle) buryDamaged(ctx context.Context) {
+	if len(c.damaged) == 0 {
+		return
+	}
+	for i := range c.damaged {
+		c.warn(c.damaged[i].Ref)
+	}
+	_, _ = c.s.settle(ctx, c.damaged) // see above
+}
+
+func (c *cycle) warn(ref pawl.Ref) {
+	c.s.log.Warn("pawl/redis: a job was damaged by something else than pawl, and is buried", "queue", ref.Queue, "id", ref.ID)
 }
 
 // order puts jobs of the shards of a queue, which follow one another, in the order
@@ -182,7 +200,7 @@ func settled(parts []part) []part {
 }
 
 func (c *cycle) read(parts []part, reply any) (again bool, err error) {
-	l, err := items(reply, 6)
+	l, err := items(reply, 7)
 	if err != nil {
 		return false, err
 	}
@@ -202,8 +220,28 @@ func (c *cycle) read(parts []part, reply any) (again bool, err error) {
 			return false, err
 		}
 	}
+	if err := c.readWrecked(parts, l[6]); err != nil {
+		return false, err
+	}
 	c.got.NextDue, c.ready = time.Duration(number(l[2]))*time.Microsecond, int(number(l[4]))
 	return number(l[3]) == 1, nil
+}
+
+// readWrecked reads which jobs had records that could not be read. The script has buried them.
+func (c *cycle) readWrecked(parts []part, reply any) error {
+	l, err := items(reply, 0)
+	if err != nil {
+		return err
+	}
+	for ; len(l) >= 2; l = l[2:] {
+		n := int(number(l[0])) - 1
+		id, err := parseID(l[1])
+		if err != nil || n < 0 || n >= len(parts) {
+			return errReply
+		}
+		c.warn(pawl.Ref{Queue: parts[n].tag.queue(), ID: id})
+	}
+	return nil
 }
 
 // readJob reads a job that was claimed now. Of most only the fence is told.
@@ -217,11 +255,12 @@ func (c *cycle) readJob(parts []part, l []any, now int64) error {
 		return err
 	}
 	j, err := (&stored{state: str(l[2]), body: str(l[3]), failures: str(l[4]), progress: str(l[5])}).job(parts[n].tag, id)
-	if err != nil {
-		return err
-	}
 	if fence := number(l[2]); fence > 0 {
 		c.begin(j, parts[n].tag, fence, toTime(now))
+	}
+	if err != nil {
+		c.damaged = append(c.damaged, pawl.Outcome{Ref: j.Ref, Verb: pawl.Bury, Error: err.Error()})
+		return nil
 	}
 	c.got.Jobs = append(c.got.Jobs, j)
 	if ask := parts[n].ask; ask != noAsk {

@@ -94,8 +94,8 @@ func (p *page) step(ctx context.Context) (more bool, err error) {
 		}
 		e := first.entries[0]
 		first.entries = first.entries[1:]
-		if err := p.add(first.tag, &e); err != nil || p.full {
-			return true, err
+		if p.add(first.tag, &e); p.full {
+			return true, nil
 		}
 	}
 }
@@ -189,24 +189,21 @@ func (p *page) message(count int) *message {
 }
 
 // add takes one job into the page if it matches, and moves p.at past it.
-func (p *page) add(t tag, e *entry) error {
+func (p *page) add(t tag, e *entry) {
 	next := p.at
 	next.after, next.score, next.member = true, e.score, e.member
 	p.budget--
-	if e.stored.body == "" { // an orphan
+	if e.stored.body == "" && e.stored.state == "" { // an orphan
 		p.at, p.full = next, p.budget <= 0
-		return nil
+		return
 	}
-	j, err := e.stored.job(t, e.id)
-	if err != nil {
-		return err
-	}
-	j.State = p.at.state // it may have been promoted without being rewritten
+	j, _ := e.stored.job(t, e.id) // what can be read
+	j.State = p.at.state          // it may have been promoted without being rewritten
 	match := p.match(j)
 	size := len(j.Payload) + len(j.Result)
 	if match && p.spec.Payloads && size > p.bytes && len(p.jobs) > 0 {
 		p.full = true
-		return nil
+		return
 	}
 	p.at = next
 	if match {
@@ -217,7 +214,6 @@ func (p *page) add(t tag, e *entry) error {
 		p.jobs = append(p.jobs, j)
 	}
 	p.full = len(p.jobs) >= p.spec.Limit || p.budget <= 0
-	return nil
 }
 
 func (p *page) match(j *pawl.Job) bool {

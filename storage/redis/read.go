@@ -44,10 +44,8 @@ func (s *Store) getFrom(ctx context.Context, t tag, ids []pawl.ID, jobs []*pawl.
 		if state == 0 {
 			continue
 		}
-		if jobs[i], err = p.job(t, ids[i]); err != nil {
-			return err
-		}
-		jobs[i].State = state // it may have been promoted without being rewritten
+		jobs[i], _ = p.job(t, ids[i]) // what can be read
+		jobs[i].State = state         // it may have been promoted without being rewritten
 	}
 	return nil
 }

@@ -74,7 +74,8 @@ type stored struct {
 	state, body, failures, progress, result string
 }
 
-// job puts a job together.
+// job puts a job together. With an error it is what could be read of it: all but kind,
+// payload and what is beside them, if there is a record.
 func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
 	queue, locator := t.split()
 	j := &pawl.Job{Ref: pawl.Ref{Queue: queue, ID: id}}
@@ -82,13 +83,6 @@ func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
 	head := readFields(&body)
 	if p.state != "" {
 		head = readState(&reader{data: []byte(p.state)}, head)
-	}
-	readStatic(&body, j)
-	if body.err != nil {
-		return nil, body.err
-	}
-	if len(body.data) > 0 {
-		j.Payload = body.data
 	}
 	fill(j, head)
 	if j.State == pawl.Running {
@@ -99,6 +93,14 @@ func (p *stored) job(t tag, id pawl.ID) (*pawl.Job, error) {
 	}
 	j.Failures = parseFailures(p.failures)
 	j.Progress = parseProgress(p.progress)
+	readStatic(&body, j)
+	if body.err != nil {
+		j.Kind, j.Timeout, j.Meta = "", 0, nil
+		return j, body.err
+	}
+	if len(body.data) > 0 {
+		j.Payload = body.data
+	}
 	return j, nil
 }
 
@@ -122,7 +124,7 @@ func readState(r *reader, head [numFields]value) [numFields]value {
 func readFields(r *reader) [numFields]value { return readValues(r, r.array()) }
 
 func readValues(r *reader, n int) (f [numFields]value) {
-	for i := range n {
+	for i := 0; i < n && r.err == nil; i++ {
 		v := r.value()
 		if i < len(f) {
 			f[i] = v
@@ -176,9 +178,9 @@ func readStatic(r *reader, j *pawl.Job) {
 	if len(meta.data) == 0 {
 		return
 	}
-	n := meta.array()
-	j.Meta = make(map[string]string, n/2)
-	for range n / 2 {
+	n := meta.array() / 2
+	j.Meta = make(map[string]string, min(n, len(meta.data)))
+	for i := 0; i < n && meta.err == nil; i++ {
 		k := string(meta.value().s)
 		j.Meta[k] = string(meta.value().s)
 	}

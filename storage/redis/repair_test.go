@@ -3,8 +3,11 @@ package redis_test
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
+
+	client "github.com/redis/go-redis/v9"
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
@@ -44,55 +47,6 @@ func TestRepair(t *testing.T) {
 			if st, err := s.Count(t.Context(), "default"); err != nil || st[0] != (pawl.QueueStats{Queue: "default"}) {
 				t.Errorf("numbers at the end: %+v, %v", st, err)
 			}
-		})
-	}
-}
-
-// TestUnreadable writes what is no record in the place of one. Sweeps go on, and the others
-// can be worked off, also those that a claim had taken when it met that one.
-func TestUnreadable(t *testing.T) {
-	c := connect(t, testserver.Redis(t))
-	for key, good := range map[string]int{"s": 4, "b": 5} {
-		t.Run(key, func(t *testing.T) {
-			now := time.Now()
-			clock := func() time.Time { return now }
-			s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1)), Clock: clock, Logger: slog.New(slog.DiscardHandler)})
-			bad := requests(1, pawl.Request{})
-			if key == "s" { // of a running and of a completed job too
-				mustEnqueue(t, s, requests(4, pawl.Request{})...)
-				jobs := mustClaim(t, s, 4)
-				mustSettle(t, s, acks(jobs[:2]))
-				bad = append(bad, &pawl.Request{ID: jobs[0].ID}, &pawl.Request{ID: jobs[2].ID})
-				mustEnqueue(t, s, append(requests(3, pawl.Request{}), bad[0])...)
-			} else {
-				mustEnqueue(t, s, append(requests(5, pawl.Request{}), bad[0])...)
-			}
-			for _, q := range bad {
-				if err := c.HSet(t.Context(), s.Prefix()+":{default}:"+key, string(q.ID[:]), "garbage").Err(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := s.Claim(t.Context(), asking(10)); err == nil {
-				t.Fatal("a claim has not met what is no record")
-			}
-			now = now.Add(2 * time.Minute)
-			sweep := func() {
-				t.Helper()
-				for range 30 {
-					if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000}); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			sweep()
-			jobs := mustClaim(t, s, 10)
-			if len(jobs) != good {
-				t.Errorf("claimed %d jobs, want %d", len(jobs), good)
-			}
-			mustSettle(t, s, acks(jobs))
-			now = now.Add(2 * time.Hour)
-			sweep()
-			wantStats(t, s, pawl.QueueStats{})
 		})
 	}
 }
@@ -167,5 +121,58 @@ func workOff(t *testing.T, s *redis.Store, whole bool) {
 	}
 	if st, err := s.Count(t.Context(), "default"); err != nil || st[0].Running+st[0].Ready+st[0].Scheduled > 0 {
 		t.Errorf("numbers after the work: %+v, %v", st, err)
+	}
+}
+
+// TestRetryingRepaired takes away what makes sweeps enter jobs anew that will be tried again:
+// they are counted once.
+func TestRetryingRepaired(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	for _, key := range []string{"e", "d", "entry"} {
+		t.Run(key, func(t *testing.T) {
+			v := newVictim(t, c)
+			mustEnqueue(t, v.Store, requests(2, pawl.Request{StartBefore: v.now.Add(24 * time.Hour)})...)
+			outcomes := acks(mustClaim(t, v.Store, 2))
+			for i := range outcomes {
+				outcomes[i].Verb, outcomes[i].Delay = pawl.Nack, time.Hour
+			}
+			mustSettle(t, v.Store, outcomes)
+			v.damageIndex(key, outcomes[0].Ref.ID)
+			v.sweep()
+			wantStats(t, v.Store, pawl.QueueStats{Scheduled: 2, Retrying: 2})
+			v.now = v.now.Add(2 * time.Hour)
+			mustSettle(t, v.Store, acks(mustClaim(t, v.Store, 2)))
+			wantStats(t, v.Store, pawl.QueueStats{Completed: 2})
+		})
+	}
+}
+
+// damageIndex takes an index away, or puts an entry of the later set in the place of another.
+func (v *victim) damageIndex(key string, id pawl.ID) {
+	v.t.Helper()
+	name := v.Prefix() + ":{default}:"
+	if key != "entry" {
+		if err := v.c.Del(v.t.Context(), name+key).Err(); err != nil {
+			v.t.Fatal(err)
+		}
+		return
+	}
+	entries, err := v.c.ZRangeWithScores(v.t.Context(), name+"d", 0, -1).Result()
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	for _, e := range entries {
+		member := e.Member.(string)
+		if !strings.HasSuffix(member, string(id[:])) {
+			continue
+		}
+		other := []byte(member)
+		other[5] += 7 // its place
+		if err := v.c.ZRem(v.t.Context(), name+"d", member).Err(); err != nil {
+			v.t.Fatal(err)
+		}
+		if err := v.c.ZAdd(v.t.Context(), name+"d", client.Z{Score: e.Score, Member: string(other)}).Err(); err != nil {
+			v.t.Fatal(err)
+		}
 	}
 }

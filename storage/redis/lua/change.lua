@@ -28,23 +28,28 @@ local function reschedule(q, id, r)
 	link(q, id, r)
 end
 
-local function rewrite(q, id, e)
-	local body = hget(q, BODY, id)
+local function rewrite(body, e)
 	local from, first = cmsgpack.unpack_one(body, 0)
 	local after, rest = cmsgpack.unpack_one(body, from)
 	local payload = after > 0 and sub(body, after + 1) or ''
 	if e.timeout then rest[TIMEOUT] = e.timeout end
 	if e.meta then rest[META] = e.meta end
-	hput(q, BODY, id, pack(first) .. pack(rest) .. (e.payload or payload))
+	return pack(first) .. pack(rest) .. (e.payload or payload)
 end
 
+-- edit reports whether there is a body that can be read.
 local function edit(q, id, r)
 	local e = args.edit
+	if e.timeout or e.meta or e.payload then
+		local body = try(rewrite, hget(q, BODY, id), e)
+		if not body then return false end
+		hput(q, BODY, id, body)
+	end
 	unlink(q, id, r)
 	r[PRIO], r[OWNLEASE], r[MAXATT] = e.priority or r[PRIO], e.lease or r[OWNLEASE], e.attempts or r[MAXATT]
 	r[BEFORE], r[RETAIN] = e.before or r[BEFORE], e.retention or r[RETAIN]
-	if e.timeout or e.meta or e.payload then rewrite(q, id, e) end
 	link(q, id, r)
+	return true
 end
 
 local function change(q, id)
@@ -60,7 +65,7 @@ local function change(q, id)
 	if args.verb == RESCHEDULE then
 		reschedule(q, id, r)
 	elseif args.verb == EDIT then
-		edit(q, id, r)
+		if not edit(q, id, r) then return NOTFOUND, 0, '' end
 	else
 		unlink(q, id, r)
 		if args.verb == CANCEL then finish(q, id, r, sCANCELED, wCANCEL) else remove(q, id, r) end

@@ -11,12 +11,12 @@ local FRESH, AGAIN, ONLYAGAIN, LOOK = 1, 2, 3, 4
 -- a claim must not choose before all due jobs are ready.
 local MAXPROMOTED, MAXPOPPED = 10 * STEP, 10 * STEP
 
-local lost, jobs, queues = {}, {}, {}
+local lost, jobs, queues, wrecked = {}, {}, {}, {}
 
 -- lose forgets what is left of a job whose payload was lost, so that it can't run.
 local function lose(q, id, state)
-	if isshort(state) then return hput(q, STATE, id, false) end
-	remove(q, id, pad(cmsgpack.unpack(state)))
+	local r = not isshort(state) and decode(state)
+	if r then remove(q, id, r) else scrap(q, id) end
 end
 
 -- handback makes a record wait as if its claim had not been.
@@ -115,7 +115,7 @@ local function settle(q, outcomes)
 		if r and r[STAT] == sRUNNING and r[FENCE] == fence then
 			settleone(q, id, r, o)
 		elseif not same and not (r and fence > 0 and r[LASTFENCE] == fence and r[LASTVERB] == verb)
-			and not (not r and o[REPEAT] == 1) then
+			and not (not r and o[REPEAT] == 1 and not q.bad[id]) then
 			lost[#lost + 1] = o[PLACE]
 			fence = nil
 		end
@@ -193,6 +193,10 @@ end
 
 -- runother claims a job of which there is more to say, if it still can be.
 local function runother(q, claim, id, r, body)
+	if not r then
+		wrecked[#wrecked + 1], wrecked[#wrecked + 2] = q.n, id
+		return wreck(q, id, body)
+	end
 	if r[STAT] > sREADY then return end
 	r[STAT] = sREADY
 	if r[BEFORE] > 0 and r[BEFORE] <= now then
@@ -215,6 +219,14 @@ local function isplain(claim, r)
 	return claim.retain == r[RETAIN]
 end
 
+-- heads returns the heads of bodies that have no record beside them. It fails if one can't be
+-- read, since a look at each takes longer.
+local function heads(bodies, states)
+	local all = {}
+	for i, body in ipairs(bodies) do all[i] = body and not states[i] and head(body) end
+	return all
+end
+
 -- take claims what was popped from the ready set. What changed is written later, so a job
 -- that something has entered twice must not be looked at again.
 local function take(q, popped, claim)
@@ -229,18 +241,19 @@ local function take(q, popped, claim)
 	if #ids == 0 then return end
 	local bodies, states = call('HMGET', q.k[BODY], unpack(ids)), call('HMGET', q.k[STATE], unpack(ids))
 	local fences = call('ZMSCORE', q.k[RUN], unpack(ids))
+	local all = try(heads, bodies, states)
 	for i, id in ipairs(ids) do
 		local body, state = bodies[i], states[i]
 		if not body then
 			if state then lose(q, id, state) end
 		elseif state then
-			runother(q, claim, id, pad(cmsgpack.unpack(state)), body) -- a short one is of a job that was acked
+			if not isshort(state) then runother(q, claim, id, decode(state), body) end -- else it was acked
 		elseif not fences[i] then
-			local r = head(body)
-			if isplain(claim, r) then
+			local r = all and all[i] or try(head, body)
+			if r and isplain(claim, r) then
 				runplain(q, claim, id, r, body)
 			else
-				runother(q, claim, id, pad(r), body)
+				runother(q, claim, id, try(complete, r), body)
 			end
 		end
 	end
@@ -351,4 +364,4 @@ for _, q in ipairs(queues) do
 	q.quiet = args.how ~= 0
 	close(q)
 end
-return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready, ready, now}
+return {lost, jobs, left == 0 and 0 or math.max(nextdue, 0), unready, ready, now, wrecked}

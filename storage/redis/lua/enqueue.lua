@@ -57,29 +57,33 @@ local function replace(q, id, r, req)
 	link(q, id, r)
 end
 
--- least returns the waiting job of a queue that would give way, and how it compares
--- with those of other shards: the least goes.
+-- least returns the waiting job of a queue that would give way, how it compares
+-- with those of other shards, of which the least goes, and its entry.
 local function least(q)
 	flush(q)
 	local last = call('ZREVRANGE', q.k[READY], 0, 0, 'WITHSCORES')
 	if #last > 0 then
 		local member = call('ZRANGEBYSCORE', q.k[READY], last[2], last[2], 'LIMIT', 0, 1)[1]
-		return idofready(member), -tonumber(last[2]), (struct.unpack('>I7', member))
+		return idofready(member), -tonumber(last[2]), (struct.unpack('>I7', member)), READY, member
 	end
 	last = call('ZRANGE', q.k[LATER], 0, 0, 'WITHSCORES')
-	if #last > 0 then return idoflater(last[1]), 5000, tonumber(last[2]) end
+	if #last > 0 then return idoflater(last[1]), 5000, tonumber(last[2]), LATER, last[1] end
 end
 
 -- drop cancels the waiting job that gives way. There is none only if all that the
 -- depth counts is on other nodes.
 local function drop(all)
-	local q, id, rank, at
+	local q, id, rank, at, set, member
 	for _, p in ipairs(all) do
-		local i, x, y = least(p)
-		if i and (not id or x < rank or x == rank and y < at) then q, id, rank, at = p, i, x, y end
+		local i, x, y, s, m = least(p)
+		if i and (not id or x < rank or x == rank and y < at) then q, id, rank, at, set, member = p, i, x, y, s, m end
 	end
 	if not id then return end
 	local r = get(q, id)
+	if not r then -- its record was lost or damaged
+		q.waiting = q.waiting - 1
+		return zput(q, set, member, false)
+	end
 	unlink(q, id, r)
 	finish(q, id, r, sCANCELED, wDROPPED)
 end
@@ -93,7 +97,7 @@ end
 -- enqueue deals with one request. It returns false if the queue is full.
 local function enqueue(q, req)
 	local id = req[ID]
-	if q.rec[id] then return EXISTS, id end
+	if q.rec[id] or q.bad[id] then return EXISTS, id end
 	if not req[BEF] then
 		if not q.log then
 			storeplain(q, req)

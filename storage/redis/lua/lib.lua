@@ -56,7 +56,7 @@ local function open(n)
 		error({err = 'PAWLSHARDS ' .. info[5] .. ' ' .. string.match(k[1], '{(.-)}')})
 	end
 	return {
-		k = k, rec = {}, dirty = {}, z = {}, h = {}, left = {}, retrying = 0, waiting = 0, fresh = 0, ended = {},
+		k = k, rec = {}, bad = {}, dirty = {}, z = {}, h = {}, left = {}, retrying = 0, waiting = 0, fresh = 0, ended = {},
 		seq = tonumber(info[1] or 0), fence = tonumber(info[2] or 0), paused = info[3] == '1', known = info[4] == '1',
 		shards = tonumber(info[5]),
 	}

@@ -44,9 +44,10 @@ end
 -- visible is a body, without its payload if that was not asked for.
 local function visible(body)
 	if args.payloads == 1 then return body end
-	local from = cmsgpack.unpack_one(body, 0)
-	local after = cmsgpack.unpack_one(body, from)
-	return after > 0 and sub(body, 1, after) or body
+	local sound, from = pcall(cmsgpack.unpack_one, body, 0)
+	local after = 0
+	if sound then sound, after = pcall(cmsgpack.unpack_one, body, from) end
+	return sound and after > 0 and sub(body, 1, after) or body
 end
 
 local from = args.after == 1 and search() or 0
@@ -59,7 +60,7 @@ for i = 1, #entries, 2 do
 		more = 1
 		break
 	end
-	local body = size > 0 and call('HGET', q.k[BODY], id)
+	local body = call('HGET', q.k[BODY], id)
 	local n, r = #found, body and recordof(q, id, body)
 	found[n + 1], found[n + 2], found[n + 3] = entries[i + 1], entries[i], id
 	found[n + 4], found[n + 5], found[n + 6], found[n + 7], found[n + 8] = '', '', '', '', ''

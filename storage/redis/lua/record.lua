@@ -11,6 +11,14 @@ local function latermember(r, id)
 	return spack('>I6I2', r[SEQ], (r[PRIO] + 1000) * 2 + (isretry(r) and 1 or 0)) .. id
 end
 
+-- marked returns what a member of the later set says besides its ID: place, priority with a
+-- mark, and that mark, which is 1 for a retry. It says nothing if it is none of ours.
+local function marked(member)
+	if #member ~= 24 then return nil, 0, 0 end
+	local seq, mark = struct.unpack('>I6I2', member)
+	return seq, mark, mark % 2
+end
+
 local function idofready(member) return sub(member, 14) end
 local function idoflater(member) return sub(member, 9) end
 
@@ -24,10 +32,42 @@ local function promoted(q, id, r)
 	return r
 end
 
+-- try returns what f returns, or false if it fails.
+local function try(f, a, b)
+	local sound, r = pcall(f, a, b)
+	return sound and r
+end
+
+-- head returns the head of a body, as it is. This and the functions below down to decode fail
+-- for what is no record, which only a foreign hand leaves.
 local function head(body)
 	local _, r = cmsgpack.unpack_one(body, 0)
+	local _ = r[STAT] + r[RETAIN] + (r[OWNLEASE] or 0)
 	return r
 end
+
+-- numbers fails if one of some fields is no number.
+local function numbers(r, from, to) math.max(unpack(r, from, to)) end
+
+local function isstring(v) return v == 0 or type(v) == 'string' end
+
+-- complete sets the fields that were not stored.
+local function complete(r)
+	numbers(r, STAT, math.min(#r, UNTIL))
+	if #r > UNTIL then
+		pad(r)
+		numbers(r, LASTFENCE, BEFORE)
+		numbers(r, UMODE, PROGRESS)
+		if not (isstring(r[WORKER]) and isstring(r[TOKEN]) and isstring(r[UKEY])) then return false end
+	end
+	local s = r[STAT]
+	return s % 1 == 0 and s >= sSCHEDULED and s <= sCANCELED and pad(r)
+end
+
+local function parse(text) return complete(head(text)) end
+
+-- decode returns the record that a body or a record begins with, or false if it can't be read.
+local function decode(text) return try(parse, text) end
 
 -- isshort tells a short record from one that has all fields up to the last that is set.
 local function isshort(state) return string.byte(state) == 149 end
@@ -35,25 +75,41 @@ local function isshort(state) return string.byte(state) == 149 end
 -- short returns a short record without its last field, the fence.
 local function short(state, claimed, worker, at) return '\149' .. pack(state, claimed, worker, at) end
 
+local function parseshort(state)
+	local s = cmsgpack.unpack(state)
+	numbers(s, SSTATE, SCLAIMED)
+	numbers(s, SAT, SFENCE)
+	return s[SSTATE] == sCOMPLETED and isstring(s[SWORKER]) and s
+end
+
+local function parseclaim(noted)
+	local c = cmsgpack.unpack(noted)
+	numbers(c, CFIRST, CLEASE)
+	numbers(c, CRETAIN, CRETAIN)
+	return isstring(c[CWORKER]) and c
+end
+
 -- claimof returns what is noted of the claim that a fence is from, if it is.
 local function claimof(q, fence)
 	local c = q.claim
 	if c and fence >= c[CFIRST] and fence < c[CFIRST] + c[CCOUNT] then return c end
 	local token = call('ZREVRANGEBYSCORE', q.k[CLAIM], fence, '-inf', 'LIMIT', 0, 1)[1]
 	local noted = token and call('HGET', q.k[INFO], 'c' .. token)
-	if not noted then return nil end
-	c = cmsgpack.unpack(noted)
+	c = try(parseclaim, noted)
+	if not c then return nil end
 	c[CTOKEN], q.claim = token, c
 	return fence < c[CFIRST] + c[CCOUNT] and c or nil
 end
 
 -- fromhead makes the head of a body the record of its job, of which there is a short record,
 -- or a fence, or neither.
-local function fromhead(q, id, r, state, fence)
-	pad(r)
+local function fromhead(q, id, body, state, fence)
+	local r = decode(body)
+	if not r then return false end
 	local c = not state and fence and claimof(q, tonumber(fence))
 	if state then
-		local s = cmsgpack.unpack(state)
+		local s = try(parseshort, state)
+		if not s then return false end
 		r[STAT], r[ATTEMPT], r[STARTED], r[CLAIMED], r[WORKER] = s[SSTATE], 1, s[SCLAIMED], s[SCLAIMED], s[SWORKER]
 		r[FINISHED], r[LASTFENCE], r[LASTVERB] = s[SAT], s[SFENCE], 1
 	elseif c then
@@ -65,14 +121,26 @@ local function fromhead(q, id, r, state, fence)
 	return r
 end
 
+-- enlist notes the record that was read of a job. One that can't be read is false, as if
+-- there were none, and the job is bad.
+local function enlist(q, id, r)
+	q.rec[id] = r
+	if not r then q.bad[id] = true end
+end
+
+local function fromstate(q, id, state)
+	local r = decode(state)
+	enlist(q, id, r and promoted(q, id, r))
+end
+
 -- recordof returns the record of a job whose body has been read.
 local function recordof(q, id, body)
 	if q.rec[id] == nil then
 		local state = call('HGET', q.k[STATE], id)
 		if state and not isshort(state) then
-			q.rec[id] = promoted(q, id, pad(cmsgpack.unpack(state)))
+			fromstate(q, id, state)
 		else
-			q.rec[id] = fromhead(q, id, head(body), state, call('ZSCORE', q.k[RUN], id))
+			enlist(q, id, fromhead(q, id, body, state, call('ZSCORE', q.k[RUN], id)))
 		end
 	end
 	return q.rec[id]
@@ -91,7 +159,7 @@ local function loadsome(q, ids)
 	local states, some, shorts = call('HMGET', q.k[STATE], unpack(ids)), {}, {}
 	for i, id in ipairs(ids) do
 		if states[i] and not isshort(states[i]) then
-			q.rec[id] = promoted(q, id, pad(cmsgpack.unpack(states[i])))
+			fromstate(q, id, states[i])
 		else
 			some[#some + 1] = id
 			shorts[#some] = states[i]
@@ -100,12 +168,16 @@ local function loadsome(q, ids)
 	if #some == 0 then return end
 	local bodies, fences = call('HMGET', q.k[BODY], unpack(some)), call('ZMSCORE', q.k[RUN], unpack(some))
 	for i, id in ipairs(some) do
-		q.rec[id] = bodies[i] and fromhead(q, id, head(bodies[i]), shorts[i], fences[i])
+		if bodies[i] then
+			enlist(q, id, fromhead(q, id, bodies[i], shorts[i], fences[i]))
+		else
+			q.rec[id] = false
+		end
 	end
 end
 
 -- load reads the records of ids, in as few commands as possible. One that does
--- not exist is false.
+-- not exist, or can't be read, is false.
 local function load(q, ids)
 	local some = {}
 	for _, id in ipairs(ids) do
@@ -197,6 +269,14 @@ local function remove(q, id, r)
 	if r[PROGRESS] == 1 then hput(q, EXTRA, 'p' .. id, false) end
 end
 
+-- scrap forgets what is left of a job that has no record, or none that can be read, and that
+-- must not become one that waits.
+local function scrap(q, id)
+	hput(q, BODY, id, false)
+	hput(q, STATE, id, false)
+	for _, letter in ipairs({'f', 'r', 'p'}) do hput(q, EXTRA, letter .. id, false) end
+end
+
 -- finish ends a record that is unlinked.
 local function finish(q, id, r, state, why)
 	r[STAT], r[WHY], r[FINISHED], r[FENCE], r[UNTIL] = state, why, now, 0, 0
@@ -215,12 +295,22 @@ end
 
 -- fail adds a failure to the history of a record.
 local function fail(q, id, r, text, stack)
-	local list = r[FAILED] == 1 and hget(q, EXTRA, 'f' .. id)
-	list = list and cmsgpack.unpack(list) or {}
+	local list = r[FAILED] == 1 and try(cmsgpack.unpack, hget(q, EXTRA, 'f' .. id))
+	if type(list) ~= 'table' then list = {} end
 	if #list >= MAXFAILURES then table.remove(list, 1) end
 	list[#list + 1] = {now, r[ATTEMPT], r[WORKER], text, stack}
 	r[FAILED] = 1
 	hput(q, EXTRA, 'f' .. id, pack(list))
+end
+
+-- wreck buries a job whose record can't be read, so that it is seen: with the settings that it
+-- was enqueued with, if its head can be read. There may be a history, a result and a progress.
+local function wreck(q, id, body)
+	local r = decode(body) or pad({sREADY, 0, now, 0, now})
+	r[FAILED], r[RESULT], r[PROGRESS] = 1, 1, 1
+	q.rec[id] = r
+	fail(q, id, r, 'pawl/redis: the record was damaged', '')
+	finish(q, id, r, sBURIED, wBURY)
 end
 
 -- expire ends up to limit waiting jobs whose StartBefore has come.
@@ -245,18 +335,19 @@ end
 -- look at their records.
 local function promote(q, limit)
 	local due = call('ZRANGEBYSCORE', q.k[LATER], '-inf', now, 'WITHSCORES', 'LIMIT', 0, limit)
-	local n, add = #due / 2, {}
+	local n, m, add = #due / 2, 0, {}
 	if n == 0 then return 0 end
-	for i = 1, n do
-		local seq, mark = struct.unpack('>I6I2', due[2 * i - 1])
-		local retry = mark % 2
-		add[2 * i - 1] = (mark - retry) / 2 - 1000
-		add[2 * i] = spack('>I7I6', due[2 * i], seq) .. idoflater(due[2 * i - 1])
-		q.retrying = q.retrying - retry
+	for i = 1, 2 * n, 2 do
+		local seq, mark, retry = marked(due[i])
+		if seq then
+			add[m + 1], add[m + 2] = (mark - retry) / 2 - 1000, spack('>I7I6', due[i + 1], seq) .. idoflater(due[i])
+			m = m + 2
+			q.retrying = q.retrying - retry
+		end
 	end
 	call('ZREMRANGEBYRANK', q.k[LATER], 0, n - 1)
 	chunked('ZADD', q.k[READY], add, 2 * STEP)
 	if q.retrying ~= 0 then flush(q) end
-	q.fresh = q.fresh + n
+	q.fresh = q.fresh + m / 2
 	return n
 end

@@ -39,22 +39,13 @@ local function rescue(q, id, r)
 	wait(q, id, r, wRESCUE, rescuedelay(r[RESCUED]))
 end
 
--- loadsound is load that takes a record which can't be read for none. Only a foreign hand
--- leaves one, and it must not keep others from being swept.
-local function loadsound(q, ids)
-	if pcall(load, q, ids) then return end
-	for _, id in ipairs(ids) do
-		if not pcall(get, q, id) then q.rec[id] = false end
-	end
-end
-
 -- overdue rescues the jobs of one claim whose leases have expired, and notes when
 -- the next ones do.
 local function overdue(q, token)
 	local packed, ids, alive, first = hget(q, INFO, 'i' .. token) or '', {}, {}, nil
 	for i = 1, #packed / 16 do ids[i] = sub(packed, 16 * i - 15, 16 * i) end
 	q.looks = q.looks + 1 + #ids
-	loadsound(q, ids)
+	load(q, ids)
 	for _, id in ipairs(ids) do
 		local r = q.rec[id]
 		if r and r[STAT] == sRUNNING and r[TOKEN] == token then
@@ -87,16 +78,9 @@ local function rescuedue(q)
 	more = 1
 end
 
--- scrap forgets what is left of a final job that has no record, or none that can be read. Its
--- body alone would be that of a job that waits.
-local function scrap(q, id)
-	hput(q, BODY, id, false)
-	hput(q, STATE, id, false)
-end
-
 local function purge(q, max)
 	local ids = call('ZRANGEBYSCORE', q.k[PURGE], '-inf', now, 'LIMIT', 0, max)
-	loadsound(q, ids)
+	load(q, ids)
 	for _, id in ipairs(ids) do
 		local r = q.rec[id]
 		if r and r[STAT] >= sCOMPLETED then
@@ -123,7 +107,7 @@ local function purgeexcess(q, state, most, retention, max)
 	if retention == 0 and excess <= 0 then return 0 end
 	while at < math.min(n, MAXFINAL) and done < max do
 		local ids = call('ZRANGE', q.k[state], at, at + STEP - 1)
-		loadsound(q, ids)
+		load(q, ids)
 		for i, id in ipairs(ids) do
 			local r, due = q.rec[id], now
 			if r then
@@ -142,7 +126,8 @@ local function purgeexcess(q, state, most, retention, max)
 				end
 			else
 				zput(q, state, id, false) -- an orphan
-				scrap(q, id)
+				local body = state == BURIED and call('HGET', q.k[BODY], id)
+				if body then wreck(q, id, body) else scrap(q, id) end
 			end
 		end
 		at = at + STEP
@@ -219,14 +204,21 @@ end
 
 local function repair(q, id, body)
 	local r, bad = recordof(q, id, body), 0
+	if not r then
+		if call('ZSCORE', q.k[PURGE], id) then return 0 end -- it has ended, and goes in time
+		wreck(q, id, body)
+		return 1
+	end
 	if not call('ZSCORE', q.k[INDEXES[r[STAT]]], member(id, r)) then
+		link(q, id, r)
 		bad = 1
 	elseif (r[STAT] == sCOMPLETED or r[STAT] == sCANCELED) and not call('ZSCORE', q.k[PURGE], id) then
+		zput(q, PURGE, id, purgeat(r))
 		bad = 1
 	elseif r[STAT] <= sREADY and r[BEFORE] > 0 and not call('ZSCORE', q.k[EXPIRE], id) then
+		zput(q, EXPIRE, id, r[BEFORE])
 		bad = 1
 	end
-	if bad == 1 then link(q, id, r) end
 	if r[STAT] == sRUNNING and lease(q, id, r) == 1 then bad = 1 end
 	if r[UKEY] ~= 0 and holds(r) and not hget(q, UNIQUE, r[UKEY]) then
 		hput(q, UNIQUE, r[UKEY], id)
@@ -242,8 +234,7 @@ local function lookatbodies(q, cursor)
 		local found = call('HSCAN', q.k[BODY], cursor, 'COUNT', count)
 		for i = 1, #found[2], 2 do
 			bytes = bytes + #found[2][i + 1]
-			local sound, bad = pcall(repair, q, found[2][i], found[2][i + 1])
-			if sound then repaired = repaired + bad end
+			repaired = repaired + repair(q, found[2][i], found[2][i + 1])
 		end
 		cursor, n = found[1], n + #found[2] / 2
 		local room = bytes > 0 and (MAXLOOKBYTES - bytes) * n / bytes or MAXLOOK
@@ -258,10 +249,11 @@ local function lookatindex(q, state, cursor)
 	for i = 1, #found[2], 2 do
 		local entry = found[2][i]
 		local id = state == sREADY and idofready(entry) or state == sSCHEDULED and idoflater(entry) or entry
-		loadsound(q, {id})
+		load(q, {id})
 		local r = q.rec[id]
 		if not r or r[STAT] ~= state or member(id, r) ~= entry then
 			zput(q, INDEXES[state], entry, false)
+			if state == sSCHEDULED then q.retrying = q.retrying - select(3, marked(entry)) end
 			repaired = repaired + 1
 		elseif state ~= sRUNNING and call('HEXISTS', q.k[BODY], id) == 0 then
 			unlink(q, id, r) -- its payload was lost, so it can't run any more
@@ -274,7 +266,8 @@ end
 
 -- look goes one step on: through the bodies, then through each index.
 local function look(q)
-	local at = call('HMGET', q.k[INFO], 'look', 'cursor')
+	local at = call('HMGET', q.k[INFO], 'look', 'cursor', 'retrying')
+	if at[3] and at[3] ~= '0' and not first(q, LATER) then hput(q, INFO, 'retrying', 0) end
 	local what, cursor = tonumber(at[1] or 0), at[2] or '0'
 	if what == 0 then
 		cursor = lookatbodies(q, cursor)

@@ -146,7 +146,7 @@ func (c *cycle) add(one *cycle, p part) {
 // room notes whether a call has left the claimer's name.
 func (c *cycle) room(p part, one *cycle, share int, err error) {
 	if err != nil || share+one.spare > len(one.got.Jobs) {
-		c.s.rooms.enter(p.tag, c.spec.Worker)
+		c.s.rooms.enter(p.tag, c.spec.Worker, c.s.time())
 	} else {
 		c.s.rooms.leave(p.tag, c.spec.Worker)
 	}

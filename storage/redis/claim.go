@@ -71,9 +71,10 @@ func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 		return c, c.apart(ctx, parts)
 	}
 	if s.watch.name() != "" {
+		now := s.time()
 		for i := range spec.Queues {
 			for _, t := range s.shards.tags(spec.Queues[i].Queue) {
-				s.rooms.enter(t, spec.Worker)
+				s.rooms.enter(t, spec.Worker, now)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package redis
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -22,20 +23,38 @@ const registerEvery = time.Minute
 
 // touched is when the Store has last entered each tag.
 type touched struct {
-	mu sync.Mutex
-	at map[tag]time.Time
+	mu   sync.Mutex
+	tags recent[tag]
 }
+
+// recent is when things were last noted. Where programs give queues ever new names, those that
+// were not noted for long are forgotten.
+type recent[K comparable] struct {
+	at   map[K]time.Time
+	many int // is twice what was left when it last forgot
+}
+
+func (r *recent[K]) note(k K, t time.Time) {
+	if r.at == nil {
+		r.at = make(map[K]time.Time)
+	}
+	if len(r.at) >= max(r.many, maxKnown) {
+		maps.DeleteFunc(r.at, func(_ K, at time.Time) bool { return isOld(at, t) })
+		r.many = 2 * len(r.at)
+	}
+	r.at[k] = t
+}
+
+// isOld reports whether at t a time is too long ago, or ahead since the clock was set back.
+func isOld(at, t time.Time) bool { return t.Before(at) || t.Sub(at) >= registerEvery }
 
 // due returns those of the tags that should be entered at t.
 func (d *touched) due(t time.Time, tags []tag) (due []tag) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.at == nil {
-		d.at = make(map[tag]time.Time)
-	}
 	for _, one := range tags {
-		if at, ok := d.at[one]; !ok || t.Before(at) || t.Sub(at) >= registerEvery {
-			d.at[one] = t
+		if at, ok := d.tags.at[one]; !ok || isOld(at, t) {
+			d.tags.note(one, t)
 			due = append(due, one)
 		}
 	}

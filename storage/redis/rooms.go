@@ -10,10 +10,10 @@ import (
 )
 
 // rooms are the places where scripts may have noted that a claimer of this Store would
-// take more.
+// take more. If one is forgotten, Sweep takes it away when this Store listens no more.
 type rooms struct {
 	mu    sync.Mutex
-	all   map[room]struct{}
+	all   recent[room]
 	aired time.Time // when names of others were last looked at
 }
 
@@ -22,21 +22,18 @@ type room struct {
 	worker string
 }
 
-func (r *rooms) enter(t tag, worker string) {
+func (r *rooms) enter(t tag, worker string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.all == nil {
-		r.all = make(map[room]struct{})
-	}
-	r.all[room{t, worker}] = struct{}{}
+	r.all.note(room{t, worker}, now)
 }
 
 // leave reports whether the claimer had room there.
 func (r *rooms) leave(t tag, worker string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, had := r.all[room{t, worker}]
-	delete(r.all, room{t, worker})
+	_, had := r.all.at[room{t, worker}]
+	delete(r.all.at, room{t, worker})
 	return had
 }
 
@@ -45,10 +42,10 @@ func (r *rooms) empty() map[tag][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make(map[tag][]string)
-	for one := range r.all {
+	for one := range r.all.at {
 		all[one.tag] = append(all[one.tag], one.worker)
 	}
-	r.all = nil
+	r.all.at = nil
 	return all
 }
 

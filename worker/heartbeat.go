@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/pawlq/pawl"
@@ -76,8 +77,53 @@ func (p *Pool) renewals() (due []*run, wait time.Duration) {
 // context was cancelled for that cause.
 func mayExtend(cause error) bool { return cause == ErrTimeout || cause == ErrStopping }
 
-// renew extends the claims of runs in one call.
+// maxExtends is how many calls extend the claims of queues at the same time.
+const maxExtends = 16
+
+// renew extends the claims of runs: in one call, or after one that failed in one for each
+// queue, since a storage may have lost what holds one queue alone.
 func (p *Pool) renew(ctx context.Context, runs []*run) {
+	parts := [][]*run{runs}
+	if p.extendOutage.tries > 0 {
+		parts = byQueue(runs)
+	}
+	errs := make([]error, len(parts))
+	for first := 0; first < len(parts); first += maxExtends {
+		var wg sync.WaitGroup
+		for i := first; i < min(first+maxExtends, len(parts)); i++ {
+			wg.Go(func() { errs[i] = p.extend(ctx, parts[i]) })
+		}
+		wg.Wait()
+	}
+	err := cmp.Or(errs...)
+	if err == nil {
+		p.recovered(&p.extendOutage, "extend")
+		return
+	}
+	p.failed(&p.extendOutage, "extend", err)
+	for i, part := range parts {
+		if errs[i] != nil {
+			p.postpone(part, p.extendOutage.tries)
+		}
+	}
+}
+
+// byQueue divides runs by their queues and keeps their order.
+func byQueue(runs []*run) (parts [][]*run) {
+	at := make(map[string]int)
+	for _, r := range runs {
+		i, known := at[r.ref.Queue]
+		if !known {
+			i = len(parts)
+			at[r.ref.Queue], parts = i, append(parts, nil)
+		}
+		parts[i] = append(parts[i], r)
+	}
+	return parts
+}
+
+// extend extends the claims of runs in one call.
+func (p *Pool) extend(ctx context.Context, runs []*run) error {
 	renewals := make([]pawl.Renewal, len(runs))
 	p.mu.Lock()
 	sent := p.now()
@@ -91,12 +137,10 @@ func (p *Pool) renew(ctx context.Context, runs []*run) {
 	defer returned()
 	lost, err := p.q.ExtendBatch(ctx, renewals)
 	if err != nil {
-		p.failed(&p.extendOutage, "extend", err)
-		p.postpone(runs, p.extendOutage.tries)
-		return
+		return err
 	}
-	p.recovered(&p.extendOutage, "extend")
 	p.renewed(runs, lost, sent)
+	return nil
 }
 
 // postpone tries again soon, but not more often than makes sense for the lease.

@@ -260,8 +260,17 @@ func (d *disturbed) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost [
 	return lost, err
 }
 
+type renewalsKey struct{}
+
+// renewalsOf returns the renewals of the extend that is disturbed.
+func renewalsOf(ctx context.Context) []pawl.Renewal {
+	renewals, _ := ctx.Value(renewalsKey{}).([]pawl.Renewal)
+	return renewals
+}
+
 func (d *disturbed) Extend(ctx context.Context, renewals []pawl.Renewal) (lost []pawl.Ref, err error) {
-	err = d.do(ctx, "extend", func() (err error) { lost, err = d.Storage.Extend(ctx, renewals); return err })
+	seen := context.WithValue(ctx, renewalsKey{}, renewals)
+	err = d.do(seen, "extend", func() (err error) { lost, err = d.Storage.Extend(ctx, renewals); return err })
 	return lost, err
 }
 

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,6 +121,45 @@ func TestLeaseThatCanNotBeExtended(t *testing.T) {
 			if s := f.p.Stats(); s.Lost != 2 || s.Completed != 0 {
 				t.Errorf("stats %+v", s)
 			}
+		})
+	}
+}
+
+// A storage may have lost what holds one queue alone, as a cluster that has lost a node. The
+// calls that name that queue fail, or hang, and the claims of the others are extended all the same.
+func TestLeasesOfOneQueueCanNotBeExtended(t *testing.T) {
+	for _, hang := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			e := newEnding()
+			f := start(t, cycling, e, &worker.Options{Queues: []worker.Queue{{Name: "up"}, {Name: "down"}}})
+			f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+				down := func(r pawl.Renewal) bool { return r.Ref.Queue == "down" }
+				switch {
+				case op != "extend" || !slices.ContainsFunc(renewalsOf(ctx), down):
+					return call()
+				case hang:
+					<-ctx.Done()
+				}
+				return errStorage
+			})
+			up := f.enqueue(&pawl.Request{Queue: "up", Timeout: time.Hour})
+			down := f.enqueue(&pawl.Request{Queue: "down", Timeout: time.Hour, MaxRescues: pawl.NoRescues})
+			rest(10 * time.Minute)
+			if j := f.wantState(up, pawl.Running, ""); j.Counts.Rescues > 0 || j.Attempt != 1 {
+				t.Errorf("of the queue that is there: counts %+v, attempt %d", j.Counts, j.Attempt)
+			}
+			f.wantState(down, pawl.Buried, pawl.ReasonRescues)
+			if n := len(e.causes); n != 1 {
+				t.Errorf("%d handlers have ended, want that of the queue that is not there", n)
+			}
+			if n := f.log.count("storage fails to extend"); n != 1 {
+				t.Errorf("outage logged %d times", n)
+			}
+			f.storage.heal()
+			if err := f.q.Cancel(context.Background(), "up", up); err != nil {
+				t.Error(err)
+			}
+			f.stop()
 		})
 	}
 }

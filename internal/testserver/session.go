@@ -161,7 +161,8 @@ func (s *session) answers() {
 		if fault == CutAfter && kind != msgReady {
 			continue
 		}
-		if fault == CutAfter || fault == CutTorn && kind == msgReady {
+		// An answer may be faster than the cut of its request.
+		if fault == CutDuring || fault == CutAfter || fault == CutTorn && kind == msgReady {
 			return
 		}
 		if !s.p.passes(s) || !write(s.client, m) {

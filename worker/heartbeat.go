@@ -34,10 +34,8 @@ func (p *Pool) heartbeat(ctx context.Context) {
 		if len(due) > 0 {
 			p.handBackPaused(ctx)
 		}
-		for chunk := range slices.Chunk(due, pawl.MaxStep) {
-			p.renew(ctx, chunk)
-		}
 		if len(due) > 0 {
+			p.renew(ctx, due)
 			continue
 		}
 		if !sleep(ctx, wait, p.beatWake) {
@@ -56,17 +54,26 @@ func (p *Pool) renewals() (due []*run, wait time.Duration) {
 	if now < p.beatAt {
 		return nil, p.beatAt.sub(now)
 	}
+	ends, lease := never, 6*callTimeout
+	suspects := make(map[string]bool)
 	for r := range p.live.all {
 		switch {
-		case r.abandoned, r.phase == running && r.cause != nil && !mayExtend(r.cause):
+		case r.abandoned, r.renewAt == never, r.phase == running && r.cause != nil && !mayExtend(r.cause):
+			continue
 		case r.renewAt <= now.add(r.lease/16): // those nearly due go along
 			due = append(due, r)
 		default:
 			next = min(next, r.renewAt)
 		}
+		ends, lease = min(ends, r.leaseUntil), min(lease, r.lease)
+		if p.suspects[r.ref.Queue] {
+			suspects[r.ref.Queue] = true
+		}
 	}
 	slices.SortFunc(due, func(a, b *run) int { return cmp.Compare(a.leaseUntil, b.leaseUntil) })
-	p.beatAt = next
+	p.beatAt, p.suspects = next, suspects // of those that have something to extend still
+	// A call that hangs must leave time for another.
+	p.patience = min(max(ends.sub(now)/2, lease/6), callTimeout)
 	if len(due) == 0 && next == never {
 		p.endLocked(&p.extendOutage, "extend")
 	}
@@ -77,63 +84,89 @@ func (p *Pool) renewals() (due []*run, wait time.Duration) {
 // context was cancelled for that cause.
 func mayExtend(cause error) bool { return cause == ErrTimeout || cause == ErrStopping }
 
-// maxExtends is how many calls extend the claims of queues at the same time.
-const maxExtends = 16
+// maxSuspects is how many calls for suspects are under way at the same time.
+const maxSuspects = 16
 
-// renew extends the claims of runs: in one call, or after one that failed in one for each
-// queue, since a storage may have lost what holds one queue alone.
+// renew extends the claims of runs. A queue whose claims could not be extended is a suspect, and
+// has calls of its own until they can be: a storage may have lost what holds one queue alone,
+// and the others must not wait for that.
 func (p *Pool) renew(ctx context.Context, runs []*run) {
-	parts := [][]*run{runs}
-	if p.extendOutage.tries > 0 {
-		parts = byQueue(runs)
-	}
-	errs := make([]error, len(parts))
-	for first := 0; first < len(parts); first += maxExtends {
-		var wg sync.WaitGroup
-		for i := first; i < min(first+maxExtends, len(parts)); i++ {
-			wg.Go(func() { errs[i] = p.extend(ctx, parts[i]) })
-		}
-		wg.Wait()
-	}
-	err := cmp.Or(errs...)
-	if err == nil {
-		p.recovered(&p.extendOutage, "extend")
-		return
-	}
-	p.failed(&p.extendOutage, "extend", err)
-	for i, part := range parts {
-		if errs[i] != nil {
-			p.postpone(part, p.extendOutage.tries)
-		}
-	}
-}
-
-// byQueue divides runs by their queues and keeps their order.
-func byQueue(runs []*run) (parts [][]*run) {
-	at := make(map[string]int)
+	var all renewal
+	var sound []*run
+	suspects := make(map[string][]*run)
 	for _, r := range runs {
-		i, known := at[r.ref.Queue]
-		if !known {
-			i = len(parts)
-			at[r.ref.Queue], parts = i, append(parts, nil)
+		if queue := r.ref.Queue; p.suspects[queue] {
+			suspects[queue] = append(suspects[queue], r)
+		} else {
+			sound = append(sound, r)
 		}
-		parts[i] = append(parts[i], r)
 	}
-	return parts
+	turns := (len(suspects) + maxSuspects - 1) / maxSuspects
+	share := p.patience / time.Duration(max(turns, 1)) // so that each has its turn
+	room := make(chan struct{}, maxSuspects)
+	var wg sync.WaitGroup
+	for _, runs := range suspects {
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			ctx, cancel := context.WithTimeout(ctx, share)
+			defer cancel()
+			p.extend(ctx, runs, &all)
+		})
+	}
+	p.extend(ctx, sound, &all)
+	wg.Wait()
+	p.renewalEnded(&all, suspects)
 }
 
-// extend extends the claims of runs in one call.
-func (p *Pool) extend(ctx context.Context, runs []*run) error {
+// A renewal is what has become of the calls of one renew.
+type renewal struct {
+	mu     sync.Mutex
+	err    error  // the first one
+	failed []*run // whose claims could not be extended
+}
+
+func (n *renewal) fail(runs []*run, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.err, n.failed = cmp.Or(n.err, err), append(n.failed, runs...)
+}
+
+// renewalEnded notes whose claims could be extended.
+func (p *Pool) renewalEnded(n *renewal, asked map[string][]*run) {
+	for queue := range asked {
+		delete(p.suspects, queue)
+	}
+	for _, r := range n.failed {
+		p.suspects[r.ref.Queue] = true
+	}
+	switch {
+	case n.err != nil:
+		p.failed(&p.extendOutage, "extend", n.err)
+		p.postpone(n.failed, p.extendOutage.tries)
+	case len(p.suspects) == 0:
+		p.recovered(&p.extendOutage, "extend")
+	}
+}
+
+// extend extends the claims of runs, in as few calls as the storage takes.
+func (p *Pool) extend(ctx context.Context, runs []*run, n *renewal) {
+	for some := range slices.Chunk(runs, pawl.MaxStep) {
+		if err := p.extendSome(ctx, some); err != nil {
+			n.fail(some, err)
+		}
+	}
+}
+
+func (p *Pool) extendSome(ctx context.Context, runs []*run) error {
 	renewals := make([]pawl.Renewal, len(runs))
 	p.mu.Lock()
 	sent := p.now()
 	for i, r := range runs {
 		renewals[i] = pawl.Renewal{Ref: r.ref, Lease: r.lease}
 	}
-	// A call that hangs must leave time for another.
-	patience := min(max(runs[0].leaseUntil.sub(sent)/2, runs[0].lease/6), callTimeout)
 	p.mu.Unlock()
-	ctx, returned := p.calling(ctx, "extend", patience)
+	ctx, returned := p.calling(ctx, "extend", p.patience)
 	defer returned()
 	lost, err := p.q.ExtendBatch(ctx, renewals)
 	if err != nil {

@@ -3,7 +3,9 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -125,43 +127,77 @@ func TestLeaseThatCanNotBeExtended(t *testing.T) {
 	}
 }
 
-// A storage may have lost what holds one queue alone, as a cluster that has lost a node. The
-// calls that name that queue fail, or hang, and the claims of the others are extended all the same.
-func TestLeasesOfOneQueueCanNotBeExtended(t *testing.T) {
-	for _, hang := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
-			e := newEnding()
-			f := start(t, cycling, e, &worker.Options{Queues: []worker.Queue{{Name: "up"}, {Name: "down"}}})
-			f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
-				down := func(r pawl.Renewal) bool { return r.Ref.Queue == "down" }
-				switch {
-				case op != "extend" || !slices.ContainsFunc(renewalsOf(ctx), down):
-					return call()
-				case hang:
-					<-ctx.Done()
-				}
-				return errStorage
-			})
-			up := f.enqueue(&pawl.Request{Queue: "up", Timeout: time.Hour})
-			down := f.enqueue(&pawl.Request{Queue: "down", Timeout: time.Hour, MaxRescues: pawl.NoRescues})
-			rest(10 * time.Minute)
-			if j := f.wantState(up, pawl.Running, ""); j.Counts.Rescues > 0 || j.Attempt != 1 {
-				t.Errorf("of the queue that is there: counts %+v, attempt %d", j.Counts, j.Attempt)
-			}
-			f.wantState(down, pawl.Buried, pawl.ReasonRescues)
-			if n := len(e.causes); n != 1 {
-				t.Errorf("%d handlers have ended, want that of the queue that is not there", n)
-			}
-			if n := f.log.count("storage fails to extend"); n != 1 {
-				t.Errorf("outage logged %d times", n)
-			}
-			f.storage.heal()
-			if err := f.q.Cancel(context.Background(), "up", up); err != nil {
-				t.Error(err)
-			}
-			f.stop()
+// A storage may have lost what holds some queues alone, as a cluster that has lost a node. The
+// calls that name those fail, or hang, and the claims of the others are extended all the same.
+func TestLeasesOfSomeQueuesCanNotBeExtended(t *testing.T) {
+	for name, test := range map[string]struct {
+		hang     bool
+		up, down int           // queues
+		lease    time.Duration // of jobs in those that are up; the pool's is a minute
+	}{
+		"refused":          {false, 1, 1, 0},
+		"silent":           {true, 1, 1, 0},
+		"much longer":      {true, 1, 1, 3 * time.Second},
+		"many":             {true, 20, 40, 0},
+		"many, for longer": {true, 3, 40, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) { testSomeDown(t, test.hang, test.up, test.down, test.lease) })
 		})
 	}
+}
+
+func testSomeDown(t *testing.T, hang bool, up, down int, lease time.Duration) {
+	e := newEnding()
+	var queues []worker.Queue
+	for i := range up {
+		queues = append(queues, worker.Queue{Name: fmt.Sprint("up", i)})
+	}
+	for i := range down {
+		queues = append(queues, worker.Queue{Name: fmt.Sprint("down", i)})
+	}
+	f := start(t, cycling, e, &worker.Options{Queues: queues, Concurrency: up + down, Lease: time.Minute})
+	f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+		isDown := func(r pawl.Renewal) bool { return strings.HasPrefix(r.Ref.Queue, "down") }
+		switch {
+		case op != "extend" || !slices.ContainsFunc(renewalsOf(ctx), isDown):
+			return call()
+		case hang:
+			<-ctx.Done()
+		}
+		return errStorage
+	})
+	ids := make(map[string]pawl.ID)
+	for _, q := range queues {
+		r := &pawl.Request{Queue: q.Name, Timeout: time.Hour, MaxRescues: pawl.NoRescues}
+		if strings.HasPrefix(q.Name, "up") {
+			r.Lease = lease
+		}
+		ids[q.Name] = f.enqueue(r)
+	}
+	rest(10 * time.Minute)
+	for queue, id := range ids {
+		if strings.HasPrefix(queue, "down") {
+			f.wantState(id, pawl.Buried, pawl.ReasonRescues)
+		} else {
+			f.wantState(id, pawl.Running, "")
+		}
+	}
+	if n := len(e.causes); n != down {
+		t.Errorf("%d handlers have ended, want the %d of queues that are not there", n, down)
+	}
+	if n := f.log.count("storage fails to extend"); n != 1 {
+		t.Errorf("outage logged %d times", n)
+	}
+	f.storage.heal()
+	for queue, id := range ids {
+		if strings.HasPrefix(queue, "up") {
+			if err := f.q.Cancel(context.Background(), queue, id); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	f.stop()
 }
 
 // If the handler ends well all the same, the storage decides.

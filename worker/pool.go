@@ -61,6 +61,8 @@ type Pool struct {
 	lingerUntil  instant
 	settleOutage outage
 	extendOutage outage
+	suspects     map[string]bool    // queues whose claims could not be extended; the heartbeat's
+	patience     time.Duration      // of calls that extend; the heartbeat's
 	owed         int                // ended runs that are not settled, in done, again or a call
 	owedBytes    int                // of them
 	fetchIdle    bool               // the fetcher waits for something to want

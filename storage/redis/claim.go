@@ -158,7 +158,8 @@ func sooner(a, b *pawl.Job) int {
 }
 
 // run calls the script until all that is due under the tags has been made ready,
-// which takes more than one call only if very much is due.
+// which takes more than one call only if very much is due, and until jobs that are
+// damaged have taken no other's place.
 func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 	tags := make([]tag, len(parts))
 	for i, p := range parts {
@@ -179,9 +180,9 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 		if err != nil {
 			return err
 		}
-		before := len(c.got.Jobs)
+		before, damaged := len(c.got.Jobs), len(c.damaged)
 		again, err := c.read(parts, reply)
-		if err != nil || !again {
+		if err != nil || !again && (how != claimFresh || len(c.damaged) == damaged) {
 			return err
 		}
 		if how != claimLook {

@@ -140,7 +140,7 @@ func TestDamagedClaim(t *testing.T) {
 				}
 				bad := reqs[4].ID
 				damage(v, bad)
-				jobs := mustClaim(t, v.Store, 10)
+				jobs := mustClaim(t, v.Store, 9)
 				if len(jobs) == 9 {
 					mustSettle(t, v.Store, acks(jobs))
 				} else {
@@ -351,5 +351,20 @@ func TestDamagedEntries(t *testing.T) {
 				t.Errorf("claimed %d jobs", n)
 			}
 		})
+	}
+}
+
+// TestForeignBody puts among the bodies what is of no job. It is left alone, and seen nowhere.
+func TestForeignBody(t *testing.T) {
+	v := newVictim(t, connect(t, testserver.Redis(t)))
+	mustEnqueue(t, v.Store, request(pawl.Request{}))
+	if err := v.c.HSet(t.Context(), v.Prefix()+":{default}:b", "foo", "bar").Err(); err != nil {
+		t.Fatal(err)
+	}
+	v.sweep()
+	wantStats(t, v.Store, pawl.QueueStats{Ready: 1})
+	page, err := v.List(t.Context(), pawl.ListSpec{Filter: pawl.Filter{Queue: "default", States: []pawl.State{pawl.Buried}}, Limit: 10})
+	if err != nil || len(page.Jobs) > 0 {
+		t.Errorf("buried: %v, %v", page.Jobs, err)
 	}
 }

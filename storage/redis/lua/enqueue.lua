@@ -82,6 +82,7 @@ local function drop(all)
 	local r = get(q, id)
 	if not r then -- its record was lost or damaged
 		q.waiting = q.waiting - 1
+		if set == LATER then q.retrying = q.retrying - select(3, marked(member)) end
 		return zput(q, set, member, false)
 	end
 	unlink(q, id, r)

@@ -203,6 +203,7 @@ local function lease(q, id, r)
 end
 
 local function repair(q, id, body)
+	if #id ~= 16 then return 0 end -- no job's
 	local r, bad = recordof(q, id, body), 0
 	if not r then
 		if call('ZSCORE', q.k[PURGE], id) then return 0 end -- it has ended, and goes in time

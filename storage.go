@@ -117,6 +117,11 @@ type Writer interface {
 	// FullError for the whole call, or drops a job; else the job is stored.
 	// A stored job is Scheduled if its RunAt is after now, else it is Ready
 	// with RunAt = now. The requests are not changed.
+	//
+	// All that is stored is seen at once. Each other answer was true at some moment
+	// of the call, not all at the same one if others delete or end jobs meanwhile;
+	// but none is Duplicate of a request behind it, and one with the ID of another
+	// before it that was stored, or was there, is Exists.
 	Enqueue(ctx context.Context, reqs []*Request) ([]Receipt, error)
 
 	// Settle records what became of claims. Each outcome is one conditional

@@ -26,7 +26,8 @@ func linearize(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	s := &linear.Subject{Clock: linear.NewClock(), Skips: o.storage == "postgres" || o.storage == "mysql", Hesitates: o.storage == "sqlite"}
+	rows := o.storage == "postgres" || o.storage == "mysql" // each locked by itself
+	s := &linear.Subject{Clock: linear.NewClock(), Skips: rows, Looks: rows, Hesitates: o.storage == "sqlite"}
 	for range handles(o.storage) {
 		h, err := openStore(ctx, o.storage, p.direct, connections, s.Clock.Now)
 		if err != nil {

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"cmp"
 	"context"
 	"hash/fnv"
 	"iter"
@@ -58,94 +57,25 @@ func (e *enqueue) all() error {
 	if roomy && !e.twice {
 		return e.bulk()
 	}
-	for i := range e.reqs {
-		if err := e.one(i); err != nil {
-			return err
-		}
-	}
-	return nil
+	return e.inTurn(0)
 }
 
-// bulk stores all requests at once, and then looks at those that met an ID or a
-// key that is there.
-func (e *enqueue) bulk() error {
-	rest, err := e.insert(e.reqs)
-	if err != nil {
-		return err
-	}
-	first := -1 // of those that could be stored after all
-	for _, i := range e.sort(rest) {
-		if err := e.one(i); err != nil {
-			return err
-		}
-		if first < 0 && e.receipts[i].Status == pawl.Stored {
-			first = i
-		}
-	}
-	if first < 0 {
-		return nil
-	}
-	return e.again(first + 1)
-}
-
-// again stores all requests from a place on anew that were stored, and so behind the
-// one before them, whose key had to be taken from its holder first. What has replaced
-// one of them does so again.
-func (e *enqueue) again(from int) error {
-	var reqs []*pawl.Request
-	var ids []pawl.ID
+// inTurn stores the requests from a place on, one after the other.
+func (e *enqueue) inTurn(from int) error {
+	seen := make(map[pawl.ID]struct{})
 	for i, r := range e.reqs[from:] {
-		if e.receipts[from+i].Status == pawl.Stored {
-			reqs, ids = append(reqs, r), append(ids, r.ID)
-		}
-	}
-	if len(reqs) == 0 {
-		return nil
-	}
-	if err := e.run.exec(e.ctx, e.s.q.remove, texts(ids)); err != nil {
-		return err
-	}
-	if rest, err := e.insert(reqs); err != nil || len(rest) > 0 {
-		return cmp.Or(err, errAgain)
-	}
-	return e.replaceAgain(ids)
-}
-
-// replaceAgain rewrites jobs, which are as they were first asked for, as the requests
-// that replaced them ask.
-func (e *enqueue) replaceAgain(ids []pawl.ID) error {
-	anew := make(map[pawl.ID]struct{}, len(ids))
-	for _, id := range ids {
-		anew[id] = struct{}{}
-	}
-	for i, got := range e.receipts {
-		if _, ok := anew[got.ID]; !ok || got.Status != pawl.Replaced {
+		if _, twice := seen[r.ID]; twice { // whatever others have done to it since
+			e.got(from+i, pawl.Exists, r.ID)
 			continue
 		}
-		if err := e.replace(e.reqs[i], got.ID.String()); err != nil {
+		if err := e.one(from + i); err != nil {
 			return err
+		}
+		if s := e.receipts[from+i].Status; s == pawl.Stored || s == pawl.Exists {
+			seen[r.ID] = struct{}{}
 		}
 	}
 	return nil
-}
-
-// sort gives a receipt to each request that was stored, or whose ID must have
-// been there, and returns the places of the others.
-func (e *enqueue) sort(rest []int) (open []int) {
-	next := 0
-	for i, r := range e.reqs {
-		switch {
-		case next == len(rest) || rest[next] != i:
-			e.stored(i, r)
-			continue
-		case e.plain:
-			e.got(i, pawl.Exists, r.ID)
-		default:
-			open = append(open, i)
-		}
-		next++
-	}
-	return open
 }
 
 // insert returns the places of the requests that could not be stored.

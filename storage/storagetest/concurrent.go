@@ -1,16 +1,19 @@
 package storagetest
 
 import (
-	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/pawlq/pawl"
 )
 
 func concurrentCases() []testCase {
+	return slices.Concat(concurrentWaiting(), concurrentRunning())
+}
+
+// concurrentWaiting are the cases of enqueues and claims.
+func concurrentWaiting() []testCase {
 	return []testCase{
 		{
 			name: "claims are distinct",
@@ -34,10 +37,22 @@ func concurrentCases() []testCase {
 			run:  concurrentID,
 		},
 		{
+			name: "requests of a call are in order",
+			says: "None is Duplicate of a request behind it, and one with the ID of another before it that was stored, or was there, " +
+				"is Exists: also while others delete jobs.",
+			run: concurrentOrder,
+		},
+		{
 			name: "depth under concurrent enqueues",
 			says: "MaxDepth is exact under any concurrency.",
 			run:  concurrentDepth, needs: traits.exactDepth,
 		},
+	}
+}
+
+// concurrentRunning are the cases of settles, sweeps, and all together.
+func concurrentRunning() []testCase {
+	return []testCase{
 		{
 			name: "settles of one claim have one winner",
 			says: "If the ref is the current claim, the job moves and the fence ends: of different verbs at once, one is accepted.",
@@ -121,261 +136,6 @@ func (w *world) together(n int, f func(i int, s pawl.Storage) error) {
 	wg.Wait()
 	for _, err := range errs {
 		w.ok(err)
-	}
-}
-
-func concurrentKey(w *world) {
-	const n = 32
-	for mode := pawl.UniqueUntilFinal; mode <= pawl.UniqueUntilWindow; mode++ {
-		r := pawl.Request{UniqueKey: fmt.Sprint("k", mode), UniqueMode: mode}
-		if mode == pawl.UniqueUntilWindow {
-			r.UniqueWindow = time.Hour
-		}
-		receipts := make([]pawl.Receipt, n)
-		w.together(n, func(i int, s pawl.Storage) error {
-			got, err := s.Enqueue(w.ctx, complete(r))
-			if err == nil {
-				receipts[i] = got[0]
-			}
-			return err
-		})
-		stored := 0
-		for _, got := range receipts {
-			if got.ID != receipts[0].ID {
-				w.Fatalf("receipts name different holders of one key")
-			}
-			if got.Status == pawl.Stored {
-				stored++
-			}
-		}
-		if stored != 1 {
-			w.Fatalf("%d jobs were stored under one key, want 1", stored)
-		}
-	}
-}
-
-func concurrentID(w *world) {
-	const n, rounds = 16, 5
-	ready := int64(0)
-	for i, r := range []pawl.Request{{}, {UniqueKey: "key"}, {UniqueKey: "key", OnDuplicate: pawl.Replace}} {
-		for round := range rounds {
-			if r.UniqueKey != "" {
-				r.UniqueKey = fmt.Sprint(i, round)
-			}
-			q := complete(r)
-			var stored, exists atomic.Int64
-			w.together(n, func(_ int, s pawl.Storage) error {
-				got, err := s.Enqueue(w.ctx, q)
-				switch {
-				case err != nil:
-				case got[0].Status == pawl.Stored:
-					stored.Add(1)
-				case got[0].Status == pawl.Exists && got[0].ID == q[0].ID:
-					exists.Add(1)
-				}
-				return err
-			})
-			ready++
-			if s := w.stats(); stored.Load() != 1 || exists.Load() != n-1 || s.Ready != ready {
-				w.Fatalf("%d receipts say stored and %d exists, %d jobs are ready; want 1, %d and %d", stored.Load(), exists.Load(), s.Ready, n-1, ready)
-			}
-		}
-	}
-}
-
-func concurrentDepth(w *world) {
-	const limit = 20
-	w.together(16, func(_ int, s pawl.Storage) error {
-		for range 5 {
-			if _, err := s.Enqueue(w.ctx, complete(pawl.Request{MaxDepth: limit, WhenFull: pawl.DropOldest})); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if s := w.stats(); s.Ready != limit || s.Canceled != 16*5-limit {
-		w.Fatalf("%d jobs are ready and %d dropped, want %d and %d", s.Ready, s.Canceled, limit, 16*5-limit)
-	}
-}
-
-func concurrentSettle(w *world) {
-	for range 10 {
-		id := w.add(pawl.Request{})
-		ref := w.claimOne().Ref
-		var won atomic.Int64
-		w.together(int(pawl.Skip), func(i int, s pawl.Storage) error {
-			lost, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: ref, Verb: pawl.Verb(i + 1), Delay: time.Hour, Error: "e"}})
-			if len(lost) == 0 && err == nil {
-				won.Add(1)
-			}
-			return err
-		})
-		if won.Load() != 1 {
-			w.Fatalf("%d verbs were accepted for one claim, want 1", won.Load())
-		}
-		w.changed(pawl.Delete, id)
-	}
-}
-
-func concurrentRescue(w *world) {
-	for range 10 {
-		id := w.add(pawl.Request{})
-		ref := w.claimOne().Ref
-		w.clock.Advance(lease)
-		var lost, rescued atomic.Int64
-		w.together(4, func(i int, s pawl.Storage) error {
-			if i%2 == 1 {
-				swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 10})
-				rescued.Add(int64(len(swept.Rescued)))
-				return err
-			}
-			refs, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: ref, Verb: pawl.Ack}})
-			lost.Add(int64(len(refs)))
-			return err
-		})
-		want := map[bool]pawl.State{true: pawl.Ready, false: pawl.Completed}[rescued.Load() == 1]
-		if lost.Load() != 2*rescued.Load() || rescued.Load() > 1 || w.job(id).State != want {
-			w.Fatalf("%d rescues, %d of 2 acks lost, job is %v", rescued.Load(), lost.Load(), w.job(id).State)
-		}
-		w.changed(pawl.Delete, id)
-	}
-}
-
-func concurrentExtend(w *world) {
-	const n, jobs = 8, 200
-	w.addN(jobs, pawl.Request{})
-	renewals := make([]pawl.Renewal, jobs)
-	for i, j := range w.claim(jobs) {
-		renewals[i] = pawl.Renewal{Ref: j.Ref, Lease: lease}
-	}
-	w.clock.Advance(lease)
-	answers := make([][]pawl.Ref, n)
-	w.together(n, func(i int, s pawl.Storage) error {
-		if i%2 == 0 {
-			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: jobs / 4})
-			answers[i] = swept.Rescued
-			return err
-		}
-		var err error
-		mine := slices.Collect(slices.Chunk(renewals, 2*jobs/n))[i/2]
-		answers[i], err = s.Extend(w.ctx, mine)
-		return err
-	})
-	rescued, lost := map[pawl.Ref]bool{}, map[pawl.Ref]bool{}
-	for i, refs := range answers {
-		for _, ref := range refs {
-			if i%2 == 0 {
-				rescued[ref] = true
-			} else {
-				lost[ref] = true
-			}
-		}
-	}
-	for _, r := range renewals {
-		if state := w.job(r.Ref.ID).State; lost[r.Ref] != rescued[r.Ref] || rescued[r.Ref] != (state == pawl.Ready) {
-			w.Fatalf("rescued is %t, lost for Extend %t, the job is %v", rescued[r.Ref], lost[r.Ref], state)
-		}
-	}
-}
-
-func concurrentMost(w *world, state pawl.State, v pawl.Verb) {
-	const kept, more = 40, 60
-	ids := w.addN(kept+more, pawl.Request{Retention: time.Hour})
-	for len(ids) > 0 { // in groups of different times
-		for _, j := range w.claim(min(20, len(ids))) {
-			w.settled(pawl.Outcome{Ref: j.Ref, Verb: v})
-		}
-		ids = ids[min(20, len(ids)):]
-		w.clock.Advance(time.Second)
-	}
-	var purged atomic.Int64
-	spec := most(state, kept, 50)
-	w.together(8, func(_ int, s pawl.Storage) error {
-		for {
-			swept, err := s.Sweep(w.ctx, spec)
-			purged.Add(int64(swept.Purged))
-			if err != nil || !swept.More {
-				return err
-			}
-		}
-	})
-	// Jobs that another sweep is about to delete may be passed by.
-	for range 4 {
-		purged.Add(int64(w.sweepBy(spec).Purged))
-	}
-	if n := w.kept(state); n != kept {
-		w.Fatalf("%d %v jobs are left, want %d", n, state, kept)
-	}
-	if purged.Load() != more {
-		w.Fatalf("sweeps purged %d jobs, want %d", purged.Load(), more)
-	}
-}
-
-// concurrentEnds sweeps while jobs end one after the other.
-func concurrentEnds(w *world) {
-	const n, kept = 60, 10
-	w.addN(n, pawl.Request{Retention: time.Hour})
-	spec := most(pawl.Completed, kept, 3)
-	var ended []pawl.ID
-	var over atomic.Bool
-	w.together(3, func(i int, s pawl.Storage) error {
-		if i > 0 {
-			for !over.Load() {
-				if _, err := s.Sweep(w.ctx, spec); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		defer over.Store(true)
-		for range n {
-			c, err := s.Claim(w.ctx, asking(queueA, 1))
-			if err != nil || len(c.Jobs) != 1 {
-				return fmt.Errorf("claimed %d jobs: %w", len(c.Jobs), err)
-			}
-			if lost, err := s.Settle(w.ctx, []pawl.Outcome{{Ref: c.Jobs[0].Ref, Verb: pawl.Ack}}); err != nil || len(lost) > 0 {
-				return fmt.Errorf("lost %d: %w", len(lost), err)
-			}
-			ended = append(ended, c.Jobs[0].ID)
-			w.clock.Advance(time.Second)
-		}
-		return nil
-	})
-	w.sweptBy(spec)
-	for i, id := range ended {
-		if i < n-kept {
-			w.gone(id)
-		} else {
-			w.inState(id, pawl.Completed)
-		}
-	}
-}
-
-func concurrentSweeps(w *world) {
-	const n = 60
-	w.addN(n, pawl.Request{})
-	w.claim(n)
-	w.addN(n, pawl.Request{Delay: time.Second, Retention: time.Second})
-	w.clock.Advance(lease)
-	var promoted, rescued atomic.Int64
-	w.together(6, func(_ int, s pawl.Storage) error {
-		for {
-			swept, err := s.Sweep(w.ctx, pawl.SweepSpec{Limit: 7})
-			promoted.Add(int64(swept.Promoted))
-			rescued.Add(int64(len(swept.Rescued)))
-			if err != nil || !swept.More {
-				return err
-			}
-		}
-	})
-	w.clock.Advance(lease) // a lease may get a grace because writers were held up
-	last := w.sweep()
-	rescued.Add(int64(len(last.Rescued)))
-	if promoted.Load() != n || rescued.Load() != n {
-		w.Fatalf("promoted %d and rescued %d jobs, want %d and %d", promoted.Load(), rescued.Load(), n, n)
-	}
-	if s := w.stats(); s.Ready != 2*n {
-		w.Fatalf("%d jobs are ready, want %d", s.Ready, 2*n)
 	}
 }
 

@@ -90,6 +90,22 @@ func (s *reference) clone() *model {
 
 func enqueueMutants() []mutant {
 	return []mutant{
+		{"requests of a call are looked at from the last on", func(s *reference) pawl.Storage {
+			b := breaking(s)
+			b.enqueue = func(ctx context.Context, reqs []*pawl.Request) ([]pawl.Receipt, error) {
+				reqs = slices.Clone(reqs)
+				slices.Reverse(reqs)
+				s.inside(func(m *model, _ time.Time) {
+					if len(reqs) > 1 {
+						delete(m.jobs, reqs[len(reqs)-1].ID) // as if others were that fast
+					}
+				})
+				all, err := s.Enqueue(ctx, reqs)
+				slices.Reverse(all)
+				return all, err
+			}
+			return b
+		}, []string{"concurrent/requests of a call are in order"}},
 		{"enqueue is not atomic", func(s *reference) pawl.Storage {
 			b := breaking(s)
 			b.enqueue = func(ctx context.Context, reqs []*pawl.Request) (all []pawl.Receipt, err error) {

@@ -69,8 +69,52 @@ func (c *client) enqueue(ctx context.Context, now call) error {
 	for _, r := range receipts {
 		out.receipts = append(out.receipts, receipt{r.Status, c.h.index[r.ID]})
 	}
-	c.h.note(c.number, from, to, operation{now, out})
+	parts := []operation{{now, out}}
+	if c.h.s.Looks {
+		parts = parts[0].looks()
+	}
+	c.h.note(c.number, from, to, parts...)
 	return nil
+}
+
+// looks makes an operation of each request that was not stored, and one of all that were.
+// A call whose requests are not in order stays as it is.
+func (o operation) looks() (parts []operation) {
+	if o.disordered() {
+		return []operation{o}
+	}
+	all := operation{o.call, reply{}}
+	all.call.jobs = nil
+	for i, r := range o.receipts {
+		if r.status == pawl.Stored {
+			all.call.jobs, all.receipts = append(all.call.jobs, o.call.jobs[i]), append(all.receipts, r)
+			continue
+		}
+		one := operation{o.call, reply{receipts: []receipt{r}}}
+		one.call.jobs = []int{o.call.jobs[i]}
+		parts = append(parts, one)
+	}
+	if len(all.receipts) > 0 {
+		parts = append(parts, all)
+	}
+	return parts
+}
+
+// disordered says whether a request is a duplicate of one behind it, or not what one with
+// its ID before it was.
+func (o operation) disordered() bool {
+	for i, r := range o.receipts {
+		for k := range i {
+			before := o.receipts[k]
+			if before.status == pawl.Duplicate && r.status == pawl.Stored && before.job == r.job {
+				return true
+			}
+			if o.call.jobs[k] == o.call.jobs[i] && before.status != pawl.Duplicate && r.status != pawl.Exists {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (c *client) claim(ctx context.Context, now call) error {

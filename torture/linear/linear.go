@@ -44,6 +44,9 @@ type Subject struct {
 	// Skips says that a claim or a sweep passes by a job that another call is just looking
 	// at, and that an extension of such a job is answered with yes and may be none.
 	Skips bool
+	// Looks says that what an enqueue has met was true at some moment of the call, not at
+	// the same one for all its requests.
+	Looks bool
 	// Hesitates says that a rescue may come late although nothing else is going on.
 	Hesitates bool
 }

@@ -53,3 +53,28 @@ func TestModel(t *testing.T) {
 		}
 	}
 }
+
+// TestLooks cuts enqueues into what they have looked at, and leaves those whole that are
+// not in order.
+func TestLooks(t *testing.T) {
+	for name, c := range map[string]struct {
+		jobs     []int
+		receipts []receipt
+		parts    int
+	}{
+		"one":              {[]int{0}, []receipt{{pawl.Stored, 0}}, 1},
+		"stored at once":   {[]int{0, 1}, []receipt{{pawl.Stored, 0}, {pawl.Stored, 1}}, 1},
+		"exists, stored":   {[]int{0, 1}, []receipt{{pawl.Exists, 0}, {pawl.Stored, 1}}, 2},
+		"one twice":        {[]int{0, 0}, []receipt{{pawl.Stored, 0}, {pawl.Exists, 0}}, 2},
+		"duplicate":        {[]int{2, 3}, []receipt{{pawl.Stored, 2}, {pawl.Duplicate, 2}}, 2},
+		"one behind":       {[]int{2, 3}, []receipt{{pawl.Duplicate, 3}, {pawl.Stored, 3}}, 1},
+		"gone in between":  {[]int{0, 0}, []receipt{{pawl.Exists, 0}, {pawl.Stored, 0}}, 1},
+		"free in between":  {[]int{2, 2}, []receipt{{pawl.Duplicate, 3}, {pawl.Stored, 2}}, 2},
+		"exists then dupl": {[]int{2, 2}, []receipt{{pawl.Exists, 2}, {pawl.Duplicate, 3}}, 1},
+	} {
+		o := operation{call{verb: enqueue, jobs: c.jobs}, reply{receipts: c.receipts}}
+		if parts := o.looks(); len(parts) != c.parts {
+			t.Errorf("%s: %d parts, want %d: %v", name, len(parts), c.parts, parts)
+		}
+	}
+}

@@ -29,7 +29,7 @@ func backliteQueue() *Contender {
 }
 
 func backliteVariants(w *Workload) []Variant {
-	all := perSlots(w, []int{10, 100}, Variant{Config: best, Retention: deleteNow})
+	all := perSlots(w, []int{100, 10}, Variant{Config: best, Retention: deleteNow})
 	if w.Works {
 		all = append(all, perSlots(w, []int{100}, Variant{Config: best, Retention: history})...)
 	}

@@ -43,14 +43,14 @@ func rawMySQL() *Contender {
 const (
 	rawMySQLNow    = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 	rawMySQLInsert = `INSERT INTO pawl_job (id, queue, kind, state, urgency, moment, run_at, priority, max_attempts,
-		max_rescues, lease, timeout, retention, created_at, mark, payload) VALUES `
-	rawMySQLRow = ", 'default', 'bench', 2, 0, " + rawMySQLNow + ", " + rawMySQLNow + ", 0, 25, 5, 0, 0, 0, " + rawMySQLNow + ", 0, x'%x')"
+		max_rescues, lease, timeout, retention, created_at, mark, payload, worker) VALUES `
+	rawMySQLRow = ", 'default', 'bench', 2, 0, " + rawMySQLNow + ", " + rawMySQLNow + ", 0, 25, 5, 0, 0, 0, " + rawMySQLNow + ", 0, x'%x', SPACE(56))" // room for what the claim writes
 
 	// The parts of an index that begins with queue and state.
 	rawMySQLReady = `SELECT c.s, j.payload FROM (SELECT seq AS s FROM pawl_job FORCE INDEX (place) WHERE queue = 'default' AND state = 2
 		ORDER BY urgency, moment, seq LIMIT %d OFFSET %d) AS c STRAIGHT_JOIN pawl_job AS j FORCE INDEX (PRIMARY) ON j.seq = c.s`
 	rawMySQLTake = `UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 3, moment = ` + rawMySQLNow + `, wake_at = 60000000 + ` + rawMySQLNow + `,
-		fence = 1, token = %d WHERE fence = 0 AND seq IN (%s)`
+		fence = 1, token = %d, worker = 'raw' WHERE fence = 0 AND seq IN (%s)`
 	rawMySQLWon    = "SELECT seq, payload FROM pawl_job FORCE INDEX (PRIMARY) WHERE token = %d AND seq IN (%s)"
 	rawMySQLDelete = "DELETE FROM pawl_job WHERE seq IN (%s)"
 	rawMySQLKeep   = `UPDATE pawl_job FORCE INDEX (PRIMARY) SET state = 4, moment = ` + rawMySQLNow + `, wake_at = ` + rawMySQLNow + `

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -27,6 +28,20 @@ type Result struct {
 
 	less   bool
 	values []float64 // by repetition
+}
+
+// MarshalJSON implements [json.Marshaler]: what was not measured has no figures.
+func (r *Result) MarshalJSON() ([]byte, error) {
+	type plain Result // without methods
+	if r.N > 0 {
+		return json.Marshal((*plain)(r))
+	}
+	return json.Marshal(struct {
+		*plain
+		Value *float64 `json:"value"`
+		Min   *float64 `json:"min"`
+		Max   *float64 `json:"max"`
+	}{plain: (*plain)(r)})
 }
 
 // notOffered reports whether there is no figure because the system lacks something.

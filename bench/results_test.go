@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -69,5 +71,21 @@ func TestLimitOfTheSameBatch(t *testing.T) {
 	results := summarize(g, [][]outcome{ours, runsOf(speed, 60), runsOf(speed, 10)})
 	if got := results[0].RatioTo["raw"]; got != 0.6 {
 		t.Errorf("share of the limit %v, want that of batches of 100", got)
+	}
+}
+
+// TestNoFigure writes a result that has none, and reads it again.
+func TestNoFigure(t *testing.T) {
+	text, err := json.Marshal(&Result{System: "gue", Reason: "why"})
+	if err != nil || !strings.Contains(string(text), `"value":null`) || strings.Contains(string(text), `"min":0`) {
+		t.Fatalf("%s, %v", text, err)
+	}
+	var r Result
+	if err := json.Unmarshal(text, &r); err != nil || r.System != "gue" || r.Reason != "why" || r.N != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	text, err = json.Marshal(&Result{N: 1})
+	if err != nil || !strings.Contains(string(text), `"value":0`) {
+		t.Fatalf("a figure of 0 is %s, %v", text, err)
 	}
 }

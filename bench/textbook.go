@@ -47,7 +47,7 @@ const textbookSchema = `CREATE TABLE task (
 
 const (
 	textbookInsert = "INSERT INTO task (biz_type, biz_key, payload, next_run_at, created_at, updated_at) VALUES "
-	textbookRow    = "('bench', ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
+	textbookRow    = "('bench', ?, ?, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6))"
 	textbookSelect = `SELECT id, version, payload FROM task FORCE INDEX (ready) WHERE status = 0 AND next_run_at <= UTC_TIMESTAMP(6)
 		ORDER BY priority, next_run_at LIMIT ?`
 	textbookTake  = "UPDATE task SET status = 1, version = version + 1, updated_at = UTC_TIMESTAMP(6) WHERE id = ? AND version = ? AND status = 0"
@@ -73,9 +73,9 @@ func textbook() *Contender {
 		}}
 }
 
-// textbookVariants are of the workloads that need nothing but jobs that are due.
+// textbookVariants are of the workloads that need nothing but jobs that come due.
 func textbookVariants(w *Workload) []Variant {
-	for _, prefix := range []string{"enqueue-1", "enqueue-64", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency", "two-processes"} {
+	for _, prefix := range []string{"enqueue-1", "enqueue-64", "enqueue-tx", "unique", "bulk", "drain", "retries", "steady", "latency", "two-processes", "due-at-once"} {
 		if strings.HasPrefix(w.Name, prefix) && w.Prepare == nil {
 			return []Variant{{Retention: history}}
 		}
@@ -99,7 +99,7 @@ func (s *textbookSystem) EnqueueMany(ctx context.Context, jobs []Job) error {
 			if err != nil {
 				return err
 			}
-			args = append(args, uuid.NewString(), payload)
+			args = append(args, uuid.NewString(), payload, j.Delay.Microseconds())
 		}
 		rows := strings.Repeat(","+textbookRow, len(part))[1:]
 		if _, err := s.db.ExecContext(ctx, textbookInsert+rows, args...); err != nil {
@@ -140,7 +140,7 @@ func textbookSave(ctx context.Context, x interface {
 	if err != nil {
 		return err
 	}
-	_, err = x.ExecContext(ctx, textbookInsert+textbookRow, key, payload)
+	_, err = x.ExecContext(ctx, textbookInsert+textbookRow, key, payload, j.Delay.Microseconds())
 	return err
 }
 

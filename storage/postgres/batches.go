@@ -10,10 +10,10 @@ import (
 )
 
 // maxRemembered bounds of how many jobs a Store remembers that it has claimed
-// them: some 10 MB. It forgets the oldest claims, such as those that callers'
-// transactions have settled. What becomes of their rows is left to Sweep. Of such
-// claims often a single job is left, and each costs half a kilobyte, so maxClaims
-// bounds their number too: some 16 MB, and more than most programs have slots.
+// them: some 10 MB. It forgets the oldest claims, such as those that nobody settles.
+// What becomes of their rows is left to Sweep. Of such claims often a single job is
+// left, and each costs half a kilobyte, so maxClaims bounds their number too: some
+// 16 MB, and more than most programs have slots.
 const (
 	maxRemembered = 100_000
 	maxClaims     = 32_768
@@ -37,6 +37,7 @@ type batch struct {
 	worker    string
 	claimedAt int64
 	left      map[pawl.ID]claimedRow
+	unsure    bool // whether all that are no longer in left have left the claim
 }
 
 // claimedRow is what is known of the row of a claimed job.
@@ -52,7 +53,7 @@ func (b *batches) add(found []*record) {
 		return
 	}
 	first := found[0]
-	claim := &batch{first.fence, first.worker, first.claimedAt, make(map[pawl.ID]claimedRow, len(found))}
+	claim := &batch{fence: first.fence, worker: first.worker, claimedAt: first.claimedAt, left: make(map[pawl.ID]claimedRow, len(found))}
 	for _, r := range found {
 		claim.left[r.id] = claimedRow{r.seq, r.tid, r.retention >= 0 || r.windowed()}
 	}
@@ -93,16 +94,37 @@ func (b *batches) of(ref pawl.Ref) (claim *batch, row claimedRow, ok bool) {
 
 // settled notes that a settle of a claim was committed. Its caller holds mu.
 func (b *batches) settled(ref pawl.Ref) {
-	claim, ok := b.claims[ref.Fence]
+	claim, _, ok := b.of(ref)
 	if !ok {
 		return
 	}
-	b.jobs -= len(claim.left)
+	b.jobs--
 	delete(claim.left, ref.ID)
-	b.jobs += len(claim.left)
-	if len(claim.left) == 0 {
-		delete(b.claims, ref.Fence)
+	if len(claim.left) > 0 {
+		return
+	}
+	delete(b.claims, ref.Fence)
+	if !claim.unsure {
 		b.over = append(b.over, ref.Fence)
+	}
+}
+
+// leave forgets a job that the Store is not going to settle: a caller's transaction has, which
+// may yet be rolled back, or its claim was lost. Sweep sees to the row of the claim. Its caller
+// holds mu.
+func (b *batches) leave(ref pawl.Ref) {
+	if claim, _, ok := b.of(ref); ok {
+		claim.unsure = true
+		b.settled(ref)
+	}
+}
+
+// leaveAll is leave of several jobs, for callers that do not hold mu.
+func (b *batches) leaveAll(refs []pawl.Ref) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, ref := range refs {
+		b.leave(ref)
 	}
 }
 

@@ -8,8 +8,29 @@ import (
 	"github.com/pawlq/pawl"
 )
 
-// TestSmallClaimsRememberedAreFew: claims of which a job is left that a caller's transaction
-// has settled.
+// TestWhatLeavesIsForgotten: of jobs that a caller's transaction has settled, or that were
+// lost, nothing is kept, and the row of their claim is left to Sweep.
+func TestWhatLeavesIsForgotten(t *testing.T) {
+	var b batches
+	left, settled, other := uuid.New(), uuid.New(), uuid.New()
+	b.add([]*record{{id: left, fence: 1}, {id: settled, fence: 1}})
+	b.add([]*record{{id: other, fence: 2}})
+	b.leaveAll([]pawl.Ref{{ID: left, Fence: 1}, {ID: left, Fence: 1}, {ID: left, Fence: 2}})
+	if b.jobs != 2 || len(b.claims) != 2 {
+		t.Errorf("%d jobs of %d claims are remembered, want 2 of 2", b.jobs, len(b.claims))
+	}
+	for _, ref := range []pawl.Ref{{ID: settled, Fence: 1}, {ID: other, Fence: 2}} {
+		b.settled(ref)
+	}
+	if b.jobs != 0 || len(b.claims) != 0 {
+		t.Errorf("%d jobs of %d claims are remembered, want none", b.jobs, len(b.claims))
+	}
+	if over := b.take(); len(over) != 1 || over[0] != 2 {
+		t.Errorf("claims %v are over, want that of 2", over)
+	}
+}
+
+// TestSmallClaimsRememberedAreFew: claims of which a job is left that nobody settles.
 func TestSmallClaimsRememberedAreFew(t *testing.T) {
 	const extra = 10
 	var b batches

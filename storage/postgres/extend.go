@@ -27,6 +27,7 @@ func (s *Store) extend(ctx context.Context, renewals []pawl.Renewal) ([]pawl.Ref
 			lost = append(lost, renewals[i].Ref)
 		}
 	}
+	s.batches.leaveAll(lost)
 	return lost, nil
 }
 

@@ -111,15 +111,27 @@ func (st *settlement) rest(ctx context.Context) error {
 	return nil
 }
 
-// note lets the Store forget what is settled.
+// note lets the Store forget what is settled, or lost.
 func (st *settlement) note() {
 	st.s.batches.mu.Lock()
 	defer st.s.batches.mu.Unlock()
-	for i := range st.outcomes {
-		if st.status[i] == 0 {
-			st.s.batches.settled(st.outcomes[i].Ref)
+	for i, o := range st.outcomes {
+		switch {
+		case st.status[i] == 0:
+			st.s.batches.settled(o.Ref)
+		case st.status[i] != statusLocked:
+			st.s.batches.leave(o.Ref)
 		}
 	}
+}
+
+// refs are those of all outcomes.
+func (st *settlement) refs() []pawl.Ref {
+	refs := make([]pawl.Ref, len(st.outcomes))
+	for i, o := range st.outcomes {
+		refs[i] = o.Ref
+	}
+	return refs
 }
 
 func (st *settlement) again(ctx context.Context, places []int) error {

@@ -154,6 +154,7 @@ func (t *txWriter) Settle(ctx context.Context, outcomes []pawl.Outcome) (lost []
 	if err != nil {
 		return nil, err
 	}
+	t.s.batches.leaveAll(st.refs())
 	return st.lost(), nil
 }
 

@@ -120,7 +120,7 @@ type Writer interface {
 	//
 	// All that is stored is seen at once. Each other answer was true at some moment
 	// of the call, not all at the same one if others delete or end jobs meanwhile;
-	// but none is Duplicate of a request behind it, and one with the ID of another
+	// but none is Duplicate because of one behind it, and one with the ID of another
 	// before it that was stored, or was there, is Exists.
 	Enqueue(ctx context.Context, reqs []*Request) ([]Receipt, error)
 

@@ -14,6 +14,7 @@ import (
 type mixed struct {
 	b       *batch
 	e       *enqueue
+	seen    map[pawl.ID]struct{} // by requests of earlier windows too
 	exists  map[pawl.ID]struct{}
 	holders map[string]*record
 	added   []*record // not yet stored
@@ -29,8 +30,9 @@ func (e *enqueue) runMixed(b *batch) error {
 		return err
 	}
 	window, room := maxRows, -1
+	seen := make(map[pawl.ID]struct{}) // is there, whatever others have done to it since
 	for at := 0; at < len(e.reqs); {
-		m := &mixed{b: b, e: e, room: room, waiting: make(map[string]int), counted: make(map[string]int)}
+		m := &mixed{b: b, e: e, seen: seen, room: room, waiting: make(map[string]int), counted: make(map[string]int)}
 		end := min(len(e.reqs), at+window)
 		if err := m.load(e.reqs[at:end]); err != nil {
 			return err
@@ -42,6 +44,7 @@ func (e *enqueue) runMixed(b *batch) error {
 				return err
 			}
 			if drop == nil {
+				e.seeAt(at, seen)
 				at++
 			}
 		}
@@ -57,6 +60,13 @@ func (e *enqueue) runMixed(b *batch) error {
 		}
 	}
 	return nil
+}
+
+// seeAt notes the ID of a request that was stored, or whose ID was there.
+func (e *enqueue) seeAt(at int, seen map[pawl.ID]struct{}) {
+	if s := e.receipts[at].Status; s == pawl.Stored || s == pawl.Exists {
+		seen[e.reqs[at].ID] = struct{}{}
+	}
 }
 
 // windowAfterDrop is how many requests are loaded after one that made its queue
@@ -149,7 +159,8 @@ func (b *batch) visible(ids []pawl.ID) (map[pawl.ID]struct{}, error) {
 // has then done nothing.
 func (m *mixed) one(i int) (drop *pawl.FullError, err error) {
 	req := m.e.reqs[i]
-	if _, ok := m.exists[req.ID]; ok {
+	_, there := m.exists[req.ID]
+	if _, before := m.seen[req.ID]; there || before {
 		m.e.got(i, pawl.Exists, req.ID)
 		return nil, nil
 	}

@@ -38,9 +38,15 @@ func concurrentWaiting() []testCase {
 		},
 		{
 			name: "requests of a call are in order",
-			says: "None is Duplicate of a request behind it, and one with the ID of another before it that was stored, or was there, " +
+			says: "None is Duplicate because of one behind it, and one with the ID of another before it that was stored, or was there, " +
 				"is Exists: also while others delete jobs.",
-			run: concurrentOrder,
+			run: func(w *world) { concurrentOrder(w, false) },
+		},
+		{
+			name: "requests of a call are in order in a full queue",
+			says: "None is Duplicate because of one behind it, and one with the ID of another before it that was stored, or was there, " +
+				"is Exists: also while others delete jobs.",
+			run: func(w *world) { concurrentOrder(w, true) }, needs: traits.exactDepth,
 		},
 		{
 			name: "depth under concurrent enqueues",

@@ -68,25 +68,21 @@ func concurrentID(w *world) {
 }
 
 // concurrentOrder enqueues a call whose first job is there, with a key that is free, while
-// others delete that job. The second wants the key; now and then the third is the first
-// again.
-func concurrentOrder(w *world) {
+// others delete that job. The second wants the key, and in a full queue a job has to be
+// dropped for it; now and then the third is the first again.
+func concurrentOrder(w *world, full bool) {
 	for round := range 20 {
 		key := pawl.Request{UniqueKey: fmt.Sprint("key ", round), Retention: time.Hour}
 		there := w.finish(key, pawl.Ack)
 		reqs := complete(key, key, key)
 		reqs[0].ID, reqs[2].ID = there, there
 		reqs = reqs[:2+round%2]
-		var got []pawl.Receipt
-		w.together(2, func(i int, s pawl.Storage) (err error) {
-			if i == 0 {
-				got, err = s.Enqueue(w.ctx, reqs)
-				return err
-			}
-			_, err = s.Change(w.ctx, pawl.Change{Verb: pawl.Delete, Queue: queueA, IDs: []pawl.ID{there}, From: pawl.Delete.From()})
-			return err
-		})
+		if full {
+			w.add(pawl.Request{Retention: pawl.DeleteNow})
+			reqs[1].MaxDepth, reqs[1].WhenFull = 1, pawl.DropOldest
+		}
 		holder, want := there, []pawl.ReceiptStatus{pawl.Stored, pawl.Duplicate, pawl.Exists} // it was deleted before
+		got := w.enqueueBesideDelete(reqs, there)
 		if got[0].Status == pawl.Exists {
 			holder, want = reqs[1].ID, []pawl.ReceiptStatus{pawl.Exists, pawl.Stored, pawl.Exists}
 		}
@@ -96,8 +92,24 @@ func concurrentOrder(w *world) {
 			}
 		}
 		w.inState(holder, pawl.Ready)
-		w.changed(pawl.Delete, holder)
+		for _, j := range w.list(pawl.ListSpec{Filter: pawl.Filter{Queue: queueA}, Limit: 10}) {
+			w.changed(pawl.Delete, j.ID)
+		}
 	}
+}
+
+// enqueueBesideDelete enqueues while another deletes a job, which may be gone.
+func (w *world) enqueueBesideDelete(reqs []*pawl.Request, id pawl.ID) (got []pawl.Receipt) {
+	w.Helper()
+	w.together(2, func(i int, s pawl.Storage) (err error) {
+		if i == 0 {
+			got, err = s.Enqueue(w.ctx, reqs)
+			return err
+		}
+		_, err = s.Change(w.ctx, pawl.Change{Verb: pawl.Delete, Queue: queueA, IDs: []pawl.ID{id}, From: pawl.Delete.From()})
+		return err
+	})
+	return got
 }
 
 func concurrentDepth(w *world) {

@@ -70,7 +70,7 @@ package storagetest
 //	Duplicate, Replaced                  "rules/unique key is held by one job", "rules/replace rewrites the waiting holder"
 //	MaxDepth                             "rules/depth is looked at last", "rules/drop the oldest"
 //	Scheduled or Ready                   "rules/enqueue later or now"
-//	not of one moment, but in order      "concurrent/requests of a call are in order"
+//	not of one moment, but in order      "concurrent/requests of a call are in order", "concurrent/requests of a call are in order in a full queue"
 //	MaxBatch, MaxBatchBytes              "rules/enqueue of many", "rules/enqueue of many that meet", "rules/enqueue of many bytes"
 //	the job moves as Verb says           "table/running (claimed) × ack" and those beside it, "rules/nack spends an attempt",
 //	                                     "rules/hand back spends no attempt", "rules/DeleteNow removes the record"

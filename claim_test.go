@@ -179,6 +179,57 @@ func TestClaimHandsBackWhenItsCallerHasGone(t *testing.T) {
 	}
 }
 
+// A stubborn storage ends the context of the first Claim, whose reply is lost, and fails at
+// each second call from then on.
+type stubborn struct {
+	pawl.Storage
+	end           context.CancelFunc
+	claim, settle int
+}
+
+func (s *stubborn) Claim(ctx context.Context, spec pawl.ClaimSpec) (pawl.Claimed, error) {
+	s.claim++
+	if s.claim == 2 {
+		return pawl.Claimed{}, errors.New("no answer")
+	}
+	c, err := s.Storage.Claim(ctx, spec)
+	if s.claim == 1 {
+		s.end()
+		return pawl.Claimed{}, errors.Join(err, errors.New("lost reply"))
+	}
+	return c, err
+}
+
+func (s *stubborn) Settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref, error) {
+	s.settle++
+	if s.settle == 1 {
+		return nil, errors.New("no answer")
+	}
+	return s.Storage.Settle(ctx, outcomes)
+}
+
+// TestHandBackIsTriedAgain: what was claimed when its caller had gone is handed back in spite
+// of calls that fail.
+func TestHandBackIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &stubborn{Storage: memory.New(nil)}
+		q := pawl.New(s, &pawl.Options{Poll: time.Hour})
+		id := enqueue(t, q, &pawl.Request{})
+		var ctx context.Context
+		ctx, s.end = context.WithCancel(t.Context())
+		_, err := q.ClaimBatch(ctx, pawl.ClaimSpec{Queues: []pawl.QueueAsk{{Queue: pawl.DefaultQueue, Max: 1}}, Max: 1, Lease: time.Hour, Worker: "w"})
+		if err == nil {
+			t.Error("a claim whose reply is lost succeeded")
+		}
+		if j := get(t, q, id); j.State != pawl.Ready || j.Attempt != 0 {
+			t.Errorf("the job is %v with attempt %d, want it ready and its attempt given back", j.State, j.Attempt)
+		}
+		if s.claim != 3 || s.settle != 2 {
+			t.Errorf("%d claims and %d settles, want 3 and 2", s.claim, s.settle)
+		}
+	})
+}
+
 // A hasty caller is gone when the storage has claimed.
 type hasty struct {
 	pawl.Storage

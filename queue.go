@@ -725,7 +725,7 @@ func (q *Queue) skip(ctx context.Context, j *Job) error {
 	return nil
 }
 
-// recoverTimeout bounds how long a Claim hands back, after its caller has gone,
+// recoverTimeout bounds how long each call of a Claim that hands back takes, after its caller has gone,
 // what it has claimed, or may have if the reply was lost.
 const recoverTimeout = 2 * time.Second
 
@@ -792,22 +792,48 @@ func (q *Queue) announceRoom(claimed []*Job) {
 	q.rooms.Tell(queues...)
 }
 
+// handBack releases what a claim of unknown outcome has claimed. It tries again while there is
+// time, since nobody else will: after that the leases end by themselves.
 func (q *Queue) handBack(ctx context.Context, spec ClaimSpec) {
-	ctx, cancel := outliving(ctx)
-	defer cancel()
-	c, err := q.storage.Claim(ctx, spec)
-	if err != nil || len(c.Jobs) == 0 {
-		return
+	var outcomes []Outcome
+	err := insist(ctx, func(ctx context.Context) error {
+		c, err := q.storage.Claim(ctx, spec)
+		outcomes = nil
+		for _, j := range c.Jobs {
+			outcomes = append(outcomes, Outcome{Ref: j.Ref, Verb: Release})
+		}
+		return err
+	})
+	if err == nil && len(outcomes) > 0 {
+		err = insist(ctx, func(ctx context.Context) error {
+			_, err := q.Settle(ctx, outcomes)
+			for i := range outcomes {
+				outcomes[i].Repeat = true
+			}
+			return err
+		})
 	}
-	outcomes := make([]Outcome, len(c.Jobs))
-	for i, j := range c.Jobs {
-		outcomes[i] = Outcome{Ref: j.Ref, Verb: Release}
-	}
-	// Should this fail, the leases end by themselves.
-	if _, err := q.Settle(ctx, outcomes); err != nil {
+	if err != nil {
 		q.log.WarnContext(ctx, "pawl: claimed jobs could not be handed back", "jobs", len(outcomes), "err", err)
 	}
 }
+
+// insist calls f until it succeeds or can't, or recoverTimeout is over after the end of ctx. It
+// returns the last error.
+func insist(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := outliving(ctx)
+	defer cancel()
+	for {
+		err := f(ctx)
+		if err == nil || !unknownOutcome(err) || ctx.Err() != nil {
+			return err
+		}
+		sleep(ctx, insistPause)
+	}
+}
+
+// insistPause lies between tries of what should succeed soon.
+const insistPause = 50 * time.Millisecond
 
 // unknownOutcome reports whether a call that returned err may have had its
 // effect all the same.

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -89,7 +90,8 @@ const maxSuspects = 16
 
 // renew extends the claims of runs. A queue whose claims could not be extended is a suspect, and
 // has calls of its own until they can be: a storage may have lost what holds one queue alone,
-// and the others must not wait for that.
+// and the others must not wait for that. Each second time the suspects share one call that has
+// all the time, since many short ones would be too much for a storage that is slow.
 func (p *Pool) renew(ctx context.Context, runs []*run) {
 	var all renewal
 	var sound []*run
@@ -101,11 +103,15 @@ func (p *Pool) renew(ctx context.Context, runs []*run) {
 			sound = append(sound, r)
 		}
 	}
-	turns := (len(suspects) + maxSuspects - 1) / maxSuspects
+	calls := slices.Collect(maps.Values(suspects))
+	if p.extendOutage.tries%2 == 0 && len(calls) > 0 { // all may be sound, and the storage just slow
+		calls = [][]*run{slices.Concat(calls...)}
+	}
+	turns := (len(calls) + maxSuspects - 1) / maxSuspects
 	share := p.patience / time.Duration(max(turns, 1)) // so that each has its turn
 	room := make(chan struct{}, maxSuspects)
 	var wg sync.WaitGroup
-	for _, runs := range suspects {
+	for _, runs := range calls {
 		wg.Go(func() {
 			room <- struct{}{}
 			defer func() { <-room }()
@@ -227,13 +233,13 @@ func (p *Pool) claimEnded(r *run, cause error, s *stops) {
 
 // handBackPaused releases prefetched jobs whose queue is paused. It asks only
 // for queues with jobs that wait for a heartbeat's time, since most start at
-// once and storages with events tell of a pause.
+// once and storages with events tell of a pause. Leases that end soon have to wait for this.
 func (p *Pool) handBackPaused(ctx context.Context) {
 	queues := p.waitingQueues()
 	if len(queues) == 0 {
 		return
 	}
-	ctx, returned := p.calling(ctx, "look for pauses", min(p.beat(p.opts.Lease)/2, callTimeout))
+	ctx, returned := p.calling(ctx, "look for pauses", min(p.beat(p.opts.Lease), p.patience)/2)
 	defer returned()
 	stats, err := p.q.Stats(ctx, queues...)
 	if err != nil {

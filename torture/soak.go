@@ -8,6 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -25,7 +26,7 @@ type goal struct {
 	name, storage string
 	want          results.Counts
 	leg           []string
-	last          bool // after those that are not
+	rank          int // after those of a lower one
 }
 
 // Legs of goals. Faults stop when there were about as many as the leg is there for, so that a
@@ -46,25 +47,25 @@ var (
 // goals are those of a whole soak. On a machine with two cores that does nothing else it
 // takes about two hours.
 var goals = []goal{
-	{"postgres", "postgres", wanted(1_000_000, 500, 100, 2000, true), append([]string{"-jobs", "200000", "-for", "80s", "-every", "200ms", "-cut-every", "150ms", "-most", "260"}, crowd...), false},
-	{"mysql", "mysql", wanted(500_000, 300, 60, 2000, true), append([]string{"-jobs", "100000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
-	{"redis", "redis", wanted(1_000_000, 300, 60, 2000, false), append([]string{"-jobs", "200000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), false},
-	{"sqlite", "sqlite", wanted(200_000, 200, 0, 0, true), append([]string{"-jobs", "50000", "-for", "40s", "-every", "500ms", "-most", "100"}, crowd...), false},
-	{"postgres, worker kills only", "postgres", results.Counts{results.Timed: 100}, deaths, true},
-	{"mysql, worker kills only", "mysql", results.Counts{results.Timed: 100}, deaths, true},
-	{"redis, worker kills only", "redis", results.Counts{results.Timed: 100}, deaths, true},
-	{"sqlite, worker kills only", "sqlite", results.Counts{results.Timed: 100}, deaths, true},
-	{"postgres, server kills only", "postgres", results.Counts{results.Returned: 5}, away, true},
-	{"mysql, server kills only", "mysql", results.Counts{results.Returned: 5}, away, true},
-	{"redis, server kills only", "redis", results.Counts{results.Returned: 5}, away, true},
-	{"postgres, full disks", "postgres", results.Counts{results.FullDisks: 10}, full, true},
-	{"mysql, full disks", "mysql", results.Counts{results.FullDisks: 10}, full, true},
-	{"redis, full disks", "redis", results.Counts{results.FullDisks: 10}, full, true},
-	{"sqlite, full disks", "sqlite", results.Counts{results.FullDisks: 10}, full, true},
-	{"postgres, long", "postgres", results.Counts{results.Legs: 1}, long, true},
-	{"mysql, long", "mysql", results.Counts{results.Legs: 1}, long, true},
-	{"redis, long", "redis", results.Counts{results.Legs: 1}, long, true},
-	{"sqlite, long", "sqlite", results.Counts{results.Legs: 1}, long, true},
+	{"postgres", "postgres", wanted(1_000_000, 500, 100, 2000, true), append([]string{"-jobs", "200000", "-for", "80s", "-every", "200ms", "-cut-every", "150ms", "-most", "260"}, crowd...), 0},
+	{"mysql", "mysql", wanted(500_000, 300, 60, 2000, true), append([]string{"-jobs", "100000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), 0},
+	{"redis", "redis", wanted(1_000_000, 300, 60, 2000, false), append([]string{"-jobs", "200000", "-for", "60s", "-every", "250ms", "-cut-every", "120ms", "-most", "160"}, crowd...), 0},
+	{"sqlite", "sqlite", wanted(200_000, 200, 0, 0, true), append([]string{"-jobs", "50000", "-for", "40s", "-every", "500ms", "-most", "100"}, crowd...), 0},
+	{"postgres, worker kills only", "postgres", results.Counts{results.Timed: 100}, deaths, 1},
+	{"mysql, worker kills only", "mysql", results.Counts{results.Timed: 100}, deaths, 1},
+	{"redis, worker kills only", "redis", results.Counts{results.Timed: 100}, deaths, 1},
+	{"sqlite, worker kills only", "sqlite", results.Counts{results.Timed: 100}, deaths, 1},
+	{"postgres, server kills only", "postgres", results.Counts{results.Returned: 5}, away, 1},
+	{"mysql, server kills only", "mysql", results.Counts{results.Returned: 5}, away, 1},
+	{"redis, server kills only", "redis", results.Counts{results.Returned: 5}, away, 1},
+	{"postgres, full disks", "postgres", results.Counts{results.FullDisks: 10}, full, 1},
+	{"mysql, full disks", "mysql", results.Counts{results.FullDisks: 10}, full, 1},
+	{"redis, full disks", "redis", results.Counts{results.FullDisks: 10}, full, 1},
+	{"sqlite, full disks", "sqlite", results.Counts{results.FullDisks: 10}, full, 1},
+	{"postgres, long", "postgres", results.Counts{results.Legs: 1}, long, 2},
+	{"mysql, long", "mysql", results.Counts{results.Legs: 1}, long, 2},
+	{"redis, long", "redis", results.Counts{results.Legs: 1}, long, 2},
+	{"sqlite, long", "sqlite", results.Counts{results.Legs: 1}, long, 2},
 }
 
 // wanted is a goal. What else the faults are to hit follows from these, but for transactions of
@@ -143,7 +144,7 @@ func possible(goals []goal, out io.Writer) []goal {
 // next is the goal that is furthest from being reached, of those that come first, and for
 // which there is time; nil if there is none.
 func (s *soak) next() (next *goal) {
-	least := 2.0
+	least := math.Inf(1)
 	for i := range s.goals {
 		g := &s.goals[i]
 		if s.o.storage != "" && g.storage != s.o.storage || time.Now().Add(s.Took[g.name]).After(s.until) {
@@ -153,11 +154,8 @@ func (s *soak) next() (next *goal) {
 		if done >= 1 {
 			continue
 		}
-		if g.last {
-			done++
-		}
-		if done < least {
-			next, least = g, done
+		if place := float64(g.rank) + done; place < least {
+			next, least = g, place
 		}
 	}
 	return next

@@ -17,13 +17,20 @@ import (
 )
 
 // notRecords are what no Store writes in the place of a record: no array, a string, one that is as
-// long as a record has fields, an array that is cut off, one of strings, and no state.
+// long as a record has fields, an array that is cut off, one of strings, no state, and
+// strings of digits and NaN for numbers, which Lua reckons with.
 var notRecords = map[string]string{
 	"garbage": "garbage", "empty": "", "string": "\xa5hello", "long string": "\xd9\x28" + strings.Repeat("x", 40),
 	"cut": "\xdc\x00\x24\x02\x00", "cut short": "\x95\x04\x01", "strings": "\x99" + strings.Repeat("\xa1x", 9),
 	"map": "\x81\x01\x02", "no state": "\x99\x00\x00\x01\x01\x01\x01\x01\x01\x01",
+	"number as text": "\x99\xa12\x00\x01\x01\x01\x01\x01\x01\x01", "retention as text": "\x99\x02\x00\x01\x01\x01\xa15\x01\x01\x01",
+	"lease as text": "\x99\x02\x00\x01\x01\x01\x01\x01\x01\xa15", "time as text": "\x99\x02\x00\xa15\x01\x01\x01\x01\x01\x01",
+	"NaN as state": "\x99" + nan + "\x00\x01\x01\x01\x01\x01\x01\x01", "NaN as time": "\x99\x02\x00" + nan + "\x01\x01\x01\x01\x01\x01",
+	"NaN as lease":  "\x99\x02\x00\x01\x01\x01\x01\x01\x01" + nan,
 	"short strings": "\x95" + strings.Repeat("\xa1x", 5), "endless": "\xdd\xff\xff\xff\xff",
 }
+
+const nan = "\xcb\x7f\xf8\x00\x00\x00\x00\x00\x00"
 
 // warnings collects what is logged.
 type warnings struct {

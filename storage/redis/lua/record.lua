@@ -42,12 +42,19 @@ end
 -- for what is no record, which only a foreign hand leaves.
 local function head(body)
 	local _, r = cmsgpack.unpack_one(body, 0)
-	local _ = r[STAT] + r[RETAIN] + (r[OWNLEASE] or 0)
-	return r
+	local most, own = 1e18, r[OWNLEASE] or 0
+	if r[STAT] < most and r[RETAIN] < most and own < most then return r end
+	error('NaN')
 end
 
--- numbers fails if one of some fields is no number.
-local function numbers(r, from, to) math.max(unpack(r, from, to)) end
+-- numbers fails if one of some fields is no number, or not a finite one. A comparison does that
+-- by itself, where arithmetic would take a string of digits, and is false for NaN.
+local function numbers(r, from, to)
+	for i = from, to do
+		local v = r[i]
+		if not (v > -1e18 and v < 1e18) then error('NaN') end
+	end
+end
 
 local function isstring(v) return v == 0 or type(v) == 'string' end
 

@@ -335,14 +335,18 @@ func TestDamagedHistory(t *testing.T) {
 // and an Enqueue that drops the oldest job drops it.
 func TestDamagedEntries(t *testing.T) {
 	c := connect(t, testserver.Redis(t))
-	for key, member := range map[string]string{"w": strings.Repeat("x", 29), "d": "x"} {
-		t.Run(key, func(t *testing.T) {
+	for _, entry := range [][2]string{{"w", strings.Repeat("x", 29)}, {"w", "x"}, {"w", ""}, {"d", "x"}} {
+		key, member := entry[0], entry[1]
+		t.Run(fmt.Sprint(key, len(member)), func(t *testing.T) {
 			v := newVictim(t, c)
 			mustEnqueue(t, v.Store, request(pawl.Request{Delay: time.Minute}))
 			if err := c.ZAdd(t.Context(), v.Prefix()+":{default}:"+key, client.Z{Member: member}).Err(); err != nil {
 				t.Fatal(err)
 			}
 			v.now = v.now.Add(time.Hour)
+			if _, err := v.Count(t.Context()); err != nil {
+				t.Errorf("not counted: %v", err)
+			}
 			if key == "w" {
 				q := request(pawl.Request{})
 				q.MaxDepth, q.WhenFull = 2, pawl.DropOldest

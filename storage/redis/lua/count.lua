@@ -8,7 +8,7 @@ for n = 1, args.queues do
 	while true do
 		local e = call('ZRANGEBYSCORE', q.k[READY], above, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
 		if #e == 0 then break end
-		oldest = math.min(oldest, (struct.unpack('>I7', e[1])))
+		oldest = math.min(oldest, readyat(e[1]) or oldest)
 		above = '(' .. e[2]
 	end
 	local counts = {q.paused and 1 or 0, tonumber(call('HGET', q.k[INFO], 'retrying') or 0), now - oldest}

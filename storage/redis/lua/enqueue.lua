@@ -58,13 +58,14 @@ local function replace(q, id, r, req)
 end
 
 -- least returns the waiting job of a queue that would give way, how it compares
--- with those of other shards, of which the least goes, and its entry.
+-- with those of other shards, of which the least goes, and its entry. What is none of ours goes
+-- before all of its priority.
 local function least(q)
 	flush(q)
 	local last = call('ZREVRANGE', q.k[READY], 0, 0, 'WITHSCORES')
 	if #last > 0 then
 		local member = call('ZRANGEBYSCORE', q.k[READY], last[2], last[2], 'LIMIT', 0, 1)[1]
-		return idofready(member), -tonumber(last[2]), (struct.unpack('>I7', member)), READY, member
+		return idofready(member), -tonumber(last[2]), readyat(member) or 0, READY, member
 	end
 	last = call('ZRANGE', q.k[LATER], 0, 0, 'WITHSCORES')
 	if #last > 0 then return idoflater(last[1]), 5000, tonumber(last[2]), LATER, last[1] end

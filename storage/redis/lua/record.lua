@@ -19,6 +19,11 @@ local function marked(member)
 	return seq, mark, mark % 2
 end
 
+-- readyat returns since when a member of the ready set is due, or nothing if it is none of ours.
+local function readyat(member)
+	if #member == 29 then return (struct.unpack('>I7', member)) end
+end
+
 local function idofready(member) return sub(member, 14) end
 local function idoflater(member) return sub(member, 9) end
 

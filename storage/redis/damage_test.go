@@ -315,6 +315,48 @@ func TestDamagedFinal(t *testing.T) {
 	}
 }
 
+// TestDamagedFinalWarns lets the part of a Sweep that deletes what is too much or too old be the
+// first to meet a damaged job: that is told too.
+func TestDamagedFinalWarns(t *testing.T) {
+	c := connect(t, testserver.Redis(t))
+	told := 0
+	s := open(t, c, &redis.Options{
+		Prefix: fmt.Sprint("test", installations.Add(1)), Logger: slog.New(repairCount{slog.DiscardHandler, &told}),
+	})
+	mustEnqueue(t, s, request(pawl.Request{}))
+	j := mustClaim(t, s, 1)[0]
+	mustSettle(t, s, []pawl.Outcome{{Ref: j.Ref, Verb: pawl.Bury}})
+	if err := c.HSet(t.Context(), s.Prefix()+":{default}:s", string(j.ID[:]), "garbage").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 1000, BuriedRetention: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if told != 1 {
+		t.Errorf("told of %d records", told)
+	}
+}
+
+// repairCount counts the records that a Store says to have put right.
+type repairCount struct {
+	slog.Handler
+	n *int
+}
+
+func (repairCount) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w repairCount) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "records" {
+			*w.n += int(a.Value.Int64())
+		}
+		return true
+	})
+	return nil
+}
+
 // TestDamagedHistory damages what is kept beside a record: it counts as none.
 func TestDamagedHistory(t *testing.T) {
 	v := newVictim(t, connect(t, testserver.Redis(t)))

@@ -118,8 +118,9 @@
 // Sweep also looks at some records of each queue, and puts right what evictions, a
 // foreign hand or a restored backup have left: records in no index, entries
 // without a record, running jobs without a lease. A job whose payload is gone goes.
-// One that can't be read holds up no others: the Claim or Sweep that meets it buries it and
-// warns, or if it has ended it goes with its retention. Whoever runs it has lost it.
+// One that can't be read holds up no others: the Claim that would get it, or else one of the
+// Sweeps that follow, buries it and warns, or if it has ended it goes with its retention.
+// Whoever runs it has lost it.
 //
 // # What it was run on
 //

@@ -5,6 +5,7 @@ local limit, before = args.limit, args.before
 local rescued, buried = {}, {}
 local rescues, promotions, expiries, purges = before[1], before[2], before[3], before[4]
 local more, nextdue = 0, nil
+local repaired = 0 -- records and entries that were put right
 -- Looks at claims and their jobs, and at final jobs of a state, in one queue.
 local MAXLEASES, MAXFINAL = 10 * STEP, 10 * STEP
 local MINUTE, SECOND = 60000000, 1000000
@@ -128,6 +129,7 @@ local function purgeexcess(q, state, most, retention, max)
 				zput(q, state, id, false) -- an orphan
 				local body = state == BURIED and call('HGET', q.k[BODY], id)
 				if body then wreck(q, id, body) else scrap(q, id) end
+				repaired = repaired + 1
 			end
 		end
 		at = at + STEP
@@ -179,7 +181,6 @@ end
 
 local INDEXES = {LATER, READY, RUN, DONE, BURIED, CANCELED} -- by state
 local MAXLOOK, MAXLOOKBYTES, MAXSCANS = 100, 262144, 20
-local repaired = 0
 
 local function member(id, r)
 	if r[STAT] == sREADY then return readymember(r, id) end

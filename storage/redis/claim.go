@@ -159,7 +159,8 @@ func sooner(a, b *pawl.Job) int {
 
 // run calls the script until all that is due under the tags has been made ready,
 // which takes more than one call only if very much is due, and until jobs that are
-// damaged have taken no other's place.
+// damaged have taken no other's place. Should a further call fail, jobs that have come are
+// returned: their leases run.
 func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 	tags := make([]tag, len(parts))
 	for i, p := range parts {
@@ -175,9 +176,14 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 			c.abandon(parts, wait)
 		}
 	}
+	came := false
 	for {
 		reply, err := c.s.runOr(ctx, abandon, c.s.scripts.cycle, keys, []byte(*c.message(parts, how, left)))
 		if err != nil {
+			if came {
+				c.got.NextDue = time.Microsecond // there may be more
+				return nil
+			}
 			return err
 		}
 		before, damaged := len(c.got.Jobs), len(c.damaged)
@@ -185,6 +191,7 @@ func (c *cycle) run(ctx context.Context, parts []part, how, left int) error {
 		if err != nil || !again && (how != claimFresh || len(c.damaged) == damaged) {
 			return err
 		}
+		came = came || len(c.got.Jobs) > before
 		if how != claimLook {
 			how = claimFresh
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pawlq/pawl"
 	"github.com/pawlq/pawl/internal/testserver"
+	"github.com/pawlq/pawl/storage/redis"
 )
 
 // fault is a hook of a client that may refuse scripts.
@@ -71,4 +72,45 @@ func TestFurtherCallFails(t *testing.T) {
 			mustSettle(t, v.Store, acks(got.Jobs))
 		})
 	}
+}
+
+// TestSweepsGoOn ends each sweep of a cluster after a few queues, as one does that waits for nodes
+// that hang. The next ones go on where it has stopped, so that all queues have their turn.
+func TestSweepsGoOn(t *testing.T) {
+	const queues, each = 9, 3
+	f := &fault{}
+	cluster, _ := storageCluster(t)
+	c := client.NewClusterClient(cluster.Options())
+	t.Cleanup(func() { _ = c.Close() })
+	c.AddHook(f)
+	s := open(t, c, &redis.Options{Prefix: fmt.Sprint("test", installations.Add(1))})
+	for i := range queues {
+		q := request(pawl.Request{})
+		q.Queue = fmt.Sprint("queue", i)
+		mustEnqueue(t, s, q)
+	}
+	if _, err := s.Sweep(t.Context(), pawl.SweepSpec{Limit: 100}); err != nil { // the nodes know the script now
+		t.Fatal(err)
+	}
+	swept := make(map[string]int)
+	for range queues / each {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 0
+		f.refuse = func(args []any) error {
+			swept[fmt.Sprint(args[3])]++
+			if n++; n < each {
+				return nil
+			}
+			cancel()
+			return context.Canceled
+		}
+		if _, err := s.Sweep(ctx, pawl.SweepSpec{Limit: 100}); !errors.Is(err, context.Canceled) {
+			t.Errorf("sweep ended with %v", err)
+		}
+		cancel()
+	}
+	if len(swept) != queues {
+		t.Errorf("%d queues were swept: %v", len(swept), swept)
+	}
+	f.refuse = nil
 }

@@ -190,7 +190,8 @@ type Store struct {
 	rooms   rooms
 	watch   watchers
 	tokens  tokens
-	sweeps  atomic.Int64
+
+	sweepNext atomic.Pointer[tag] // where the next sweep begins
 
 	closing sync.Once
 }

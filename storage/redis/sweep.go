@@ -52,7 +52,7 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	for _, name := range slices.Sorted(maps.Keys(tokens)) {
 		tags = append(tags, tag(name))
 	}
-	failed := cmp.Or(w.share(ctx, tags), w.each(ctx, inTurn(tags, int(s.sweeps.Add(1)))))
+	failed := cmp.Or(w.share(ctx, tags), w.each(ctx, s.inTurn(tags)))
 	s.air(ctx, tags)
 	for _, t := range w.empty {
 		failed = cmp.Or(failed, s.forget(ctx, t, tokens[string(t)]))
@@ -60,24 +60,48 @@ func (s *Store) sweep(ctx context.Context, spec pawl.SweepSpec) (pawl.Swept, err
 	return w.swept, failed
 }
 
-// inTurn begins with another tag in each of the sweeps that follow one another, so that
-// none is always behind those that fail or take long.
-func inTurn(tags []tag, turn int) []tag {
+// inTurn begins with the tag that the last sweep has not come to, so that none is always
+// behind those that fail or take long. The first sweep of a process begins anywhere, since
+// there may be no second one.
+func (s *Store) inTurn(tags []tag) []tag {
 	if len(tags) == 0 {
 		return nil
 	}
-	at := turn % len(tags)
+	at := rand.IntN(len(tags))
+	if next := s.sweepNext.Load(); next != nil {
+		at, _ = slices.BinarySearch(tags, *next)
+		at %= len(tags)
+	}
 	return slices.Concat(tags[at:], tags[:at])
+}
+
+// stopped notes that a sweep has come to the first n of some tags, whatever came of it. If
+// these were all, the next one begins one further: limits are used up by those in front.
+func (s *Store) stopped(tags []tag, n int) {
+	if len(tags) == 0 {
+		return
+	}
+	if n == len(tags) {
+		n = 1
+	}
+	next := tags[n%len(tags)]
+	s.sweepNext.Store(&next)
 }
 
 // each sweeps the tags. One that fails, maybe because its node is down, keeps no others from
 // it. The error is the first one.
 func (w *sweep) each(ctx context.Context, tags []tag) (failed error) {
+	n := 0
+	defer func() { w.s.stopped(tags, n) }()
 	for some := range slices.Chunk(tags, queuesPerSweep) {
 		for _, these := range calls(w.s, some) {
+			if err := ctx.Err(); err != nil {
+				return cmp.Or(failed, err)
+			}
 			err := w.run(ctx, these)
+			n += len(these)
 			failed = cmp.Or(failed, err)
-			if ctx.Err() != nil || err != nil && !w.s.cluster && !isAnswer(err) {
+			if err != nil && !w.s.cluster && !isAnswer(err) {
 				return failed
 			}
 		}

@@ -12,70 +12,65 @@ import (
 // at the same time: first they tell how much they have, then each is asked for its
 // share, so that none gives what another has given already.
 
-// apart makes the calls of a cluster.
-func (c *cycle) apart(ctx context.Context, parts []part) error {
+// apart makes the calls of a cluster. One that fails, maybe because its node is down, keeps
+// nobody from the others' jobs: their leases run. What a call without a reply has claimed is
+// found again only if no others come, since the error is returned then and the claim repeated;
+// else it waits for its lease, as it does if the node can't be reached when that is done.
+func (c *cycle) apart(ctx context.Context, parts []part) {
 	if c.spec.Repeat {
-		if _, err := c.together(ctx, parts, claimOnlyAgain, nil); err != nil || len(c.got.Jobs) > 0 {
-			return err
+		c.together(ctx, parts, claimOnlyAgain, nil)
+		if len(c.got.Jobs) > 0 {
+			return
 		}
-		parts = settled(parts)
+		parts = c.sound(settled(parts))
 	}
 	rest := parts
-	for len(rest) > 0 && rest[0].ask != noAsk {
+	for len(rest) > 0 && rest[0].ask != noAsk && c.failures.divided == nil {
 		n := 1
 		for n < len(rest) && rest[n].ask == rest[0].ask {
 			n++
 		}
 		if c.wants(rest[0]) {
-			if err := c.claimApart(ctx, rest[:n]); err != nil {
-				return err
-			}
-		} else if err := c.settleApart(ctx, rest[:n]); err != nil {
-			return err
+			c.claimApart(ctx, rest[:n])
+		} else {
+			c.settleApart(ctx, rest[:n])
 		}
 		rest = rest[n:]
 	}
-	if err := c.settleApart(ctx, rest); err != nil {
-		return err
+	if c.failures.divided != nil {
+		return // all is repeated
 	}
+	c.settleApart(ctx, rest)
 	if c.left() == 0 {
 		c.got.NextDue = 0
 	}
-	return c.leave(ctx, parts)
+	c.leave(ctx, c.sound(parts))
 }
 
 // settleApart makes the calls for outcomes alone.
-func (c *cycle) settleApart(ctx context.Context, parts []part) error {
+func (c *cycle) settleApart(ctx context.Context, parts []part) {
 	parts = slices.DeleteFunc(slices.Clone(parts), func(p part) bool { return len(p.places) == 0 })
-	_, err := c.together(ctx, parts, claimNothing, nil)
-	return err
+	c.together(ctx, parts, claimNothing, nil)
 }
 
 // claimApart claims from the shards of a queue. The first one is likely to have enough.
-func (c *cycle) claimApart(ctx context.Context, parts []part) error {
-	if _, err := c.together(ctx, parts[:1], claimFresh, []int{c.wanted(parts[0])}); err != nil {
-		return err
-	}
+func (c *cycle) claimApart(ctx context.Context, parts []part) {
+	c.together(ctx, parts[:1], claimFresh, []int{c.wanted(parts[0])})
 	parts = parts[1:]
 	if len(parts) == 0 || !c.wants(parts[0]) {
-		return c.settleApart(ctx, parts)
+		c.settleApart(ctx, parts)
+		return
 	}
-	// If others take what was ready, the shards are asked again. Each time at least one
-	// job has found a claimer.
-	for short := true; short && c.wants(parts[0]); parts = settled(parts) {
-		looks, err := c.together(ctx, parts, claimLook, slices.Repeat([]int{c.wanted(parts[0])}, len(parts)))
-		if err != nil {
-			return err
-		}
-		if short, err = c.claimShares(ctx, parts, looks); err != nil {
-			return err
-		}
+	// If others take what was ready, the shards are asked again, but for those that failed.
+	// Each time at least one job has found a claimer.
+	for short := true; short && len(parts) > 0 && c.wants(parts[0]); parts = c.sound(settled(parts)) {
+		looks := c.together(ctx, parts, claimLook, slices.Repeat([]int{c.wanted(parts[0])}, len(parts)))
+		short = c.claimShares(ctx, parts, looks)
 	}
-	return nil
 }
 
 // claimShares claims what looks have found, and reports whether there was less.
-func (c *cycle) claimShares(ctx context.Context, parts []part, looks []*cycle) (short bool, err error) {
+func (c *cycle) claimShares(ctx context.Context, parts []part, looks []*cycle) (short bool) {
 	var some []part
 	var shares []int
 	wanted := c.wanted(parts[0])
@@ -89,17 +84,17 @@ func (c *cycle) claimShares(ctx context.Context, parts []part, looks []*cycle) (
 		}
 	}
 	c.spare = wanted
-	claims, err := c.together(ctx, some, claimFresh, shares)
+	claims := c.together(ctx, some, claimFresh, shares)
 	c.spare = 0
 	for i, one := range claims {
 		short = short || len(one.got.Jobs) < shares[i]
 	}
-	return short, err
+	return short
 }
 
 // together makes a call for each part, all at the same time, in which up to its share
 // of jobs are asked for, and adds up what came of them, in order.
-func (c *cycle) together(ctx context.Context, parts []part, how int, shares []int) ([]*cycle, error) {
+func (c *cycle) together(ctx context.Context, parts []part, how int, shares []int) []*cycle {
 	all, errs := make([]*cycle, len(parts)), make([]error, len(parts))
 	left := c.left()
 	var wg sync.WaitGroup
@@ -117,17 +112,14 @@ func (c *cycle) together(ctx context.Context, parts []part, how int, shares []in
 		}
 	}
 	wg.Wait()
-	var failed error
 	for i, one := range all {
 		c.add(one, parts[i])
 		if how == claimFresh || how == claimLook {
 			c.room(parts[i], one, shares[i], errs[i])
 		}
-		if failed == nil {
-			failed = errs[i]
-		}
+		c.note(parts[i], errs[i])
 	}
-	return all, failed
+	return all
 }
 
 // add adds what one call has done.
@@ -166,18 +158,17 @@ func (c *cycle) wanted(p part) int {
 func (c *cycle) wants(p part) bool { return c.wanted(p) > 0 }
 
 // leave takes the claimer from those with room under tags that it asked before
-// another one filled it.
-func (c *cycle) leave(ctx context.Context, parts []part) error {
+// another one filled it. Should that fail, it is woken in vain.
+func (c *cycle) leave(ctx context.Context, parts []part) {
 	store := c.s.watch.name()
 	if store == "" {
-		return nil
+		return
 	}
-	err := c.s.pipelined(ctx, func(p redis.Pipeliner) {
+	_ = c.s.pipelined(ctx, func(p redis.Pipeliner) {
 		for _, one := range parts {
 			if one.ask != noAsk && !c.wants(one) && c.s.rooms.leave(one.tag, c.spec.Worker) {
 				p.HDel(ctx, c.s.names.key(one.tag, idleSuffix), store+" "+c.spec.Worker)
 			}
 		}
 	})
-	return err
 }

@@ -31,6 +31,7 @@ type cycle struct {
 	damaged  []pawl.Outcome
 	ready    int // jobs that a look found
 	spare    int // jobs that are asked for besides those of asks
+	failures failures
 }
 
 // part is what one call of the script has for one tag.
@@ -48,7 +49,8 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 		return nil, err
 	}
 	if s.cluster {
-		err = c.settleApart(ctx, parts)
+		c.settleApart(ctx, parts)
+		err = c.failed()
 	} else if len(parts) > 0 {
 		err = c.run(ctx, parts, claimNothing, 0)
 	}
@@ -58,17 +60,18 @@ func (s *Store) settle(ctx context.Context, outcomes []pawl.Outcome) ([]pawl.Ref
 func (s *Store) cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.ClaimSpec) (*cycle, error) {
 	for i := range spec.Queues {
 		if err := checkQueue(spec.Queues[i].Queue); err != nil {
-			return nil, err
+			return &cycle{}, err
 		}
 	}
 	c := &cycle{s: s, outcomes: outcomes, spec: spec}
 	parts, err := c.parts(ctx)
 	if err != nil {
-		return nil, err
+		return c, err
 	}
 	defer c.finish(ctx)
 	if s.cluster {
-		return c, c.apart(ctx, parts)
+		c.apart(ctx, parts)
+		return c, c.failed()
 	}
 	if s.watch.name() != "" {
 		now := s.time()

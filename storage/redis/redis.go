@@ -61,7 +61,9 @@
 // server an Enqueue of any number of queues is all or none. A client that reads from
 // replicas can't be used.
 //
-// While a node is down, Extend and Sweep do what they can on the others and return its error.
+// While a node is down, Extend, Sweep and Claim do what they can on the others. Extend and Sweep
+// return its error, and Claim if nothing came; else it warns. Jobs that a claim may have got there
+// without a reply wait for the ends of their leases.
 // Sweep needs the node of the register, a key that lists the queues.
 //
 // # Divided queues
@@ -190,6 +192,7 @@ type Store struct {
 	rooms   rooms
 	watch   watchers
 	tokens  tokens
+	outages outages
 
 	sweepNext atomic.Pointer[tag] // where the next sweep begins
 
@@ -332,17 +335,18 @@ func (s *Store) Cycle(ctx context.Context, outcomes []pawl.Outcome, spec pawl.Cl
 	if err := s.tokens.begin(ctx, spec.Token); err != nil {
 		return nil, pawl.Claimed{}, err
 	}
-	c, err := call(ctx, s, "claim", again(func(repeat bool) (*cycle, error) {
+	c := &cycle{}
+	_, err := call(ctx, s, "claim", again(func(repeat bool) (_ struct{}, err error) {
 		if repeat {
 			outcomes, spec.Repeat = repeated(outcomes), true
 		}
-		return s.cycle(ctx, outcomes, spec)
+		c, err = s.cycle(ctx, outcomes, spec)
+		return struct{}{}, err
 	}))
-	if err != nil {
-		s.end(spec.Token, nil, nil)
-		return nil, pawl.Claimed{}, err
-	}
 	s.end(spec.Token, c.got.Jobs, nil)
+	if err != nil {
+		return nil, c.got, err // jobs come also if others could not be settled
+	}
 	return c.lostRefs(), c.got, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,6 +199,51 @@ func testSomeDown(t *testing.T, hang bool, up, down int, lease time.Duration) {
 		}
 	}
 	f.stop()
+}
+
+// TestLeasesOfASlowStorage: an extension, of however many claims, takes longer than it may
+// if each queue has a call of its own. After one that fails the claims are extended all the
+// same.
+func TestLeasesOfASlowStorage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		e := newEnding()
+		var queues []worker.Queue
+		for i := range 100 {
+			queues = append(queues, worker.Queue{Name: fmt.Sprint("queue", i)})
+		}
+		f := start(t, cycling, e, &worker.Options{Queues: queues, Concurrency: len(queues), Lease: 30 * time.Second})
+		var failed atomic.Bool
+		f.storage.disturb(func(ctx context.Context, op string, call func() error) error {
+			switch {
+			case op != "extend":
+				return call()
+			case failed.CompareAndSwap(false, true):
+				return errStorage
+			case !sleepUntil(ctx, 2*time.Second):
+				return ctx.Err()
+			}
+			return call()
+		})
+		for _, q := range queues {
+			f.enqueue(&pawl.Request{Queue: q.Name, Timeout: time.Hour, MaxRescues: pawl.NoRescues})
+		}
+		rest(10 * time.Minute)
+		if n := len(e.causes); n > 0 {
+			t.Errorf("%d handlers have ended", n)
+		}
+		f.storage.heal()
+		f.stop()
+	})
+}
+
+// sleepUntil reports whether the time was over before the context.
+func sleepUntil(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // If the handler ends well all the same, the storage decides.

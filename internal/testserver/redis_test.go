@@ -58,9 +58,7 @@ func TestRedisClusterFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := client.Wait(t.Context(), 1, startTimeout).Result(); err != nil || n < 1 {
-		t.Fatalf("%d replicas have it: %v", n, err)
-	}
+	replicated(t, master, "a", "7")
 	master.Kill()
 	if err := soon(t, func() error {
 		client.ReloadState(t.Context())
@@ -79,6 +77,22 @@ func TestRedisClusterFailover(t *testing.T) {
 	}
 }
 
+// replicated sets a key of a master again, and waits until a replica has that and all before.
+// WAIT is about what its own connection has written.
+func replicated(t *testing.T, master *RedisServer, key, value string) {
+	t.Helper()
+	one := master.Client(nil)
+	defer one.Close()
+	conn := one.Conn()
+	defer conn.Close()
+	if err := conn.Set(t.Context(), key, value, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := conn.Wait(t.Context(), 1, startTimeout).Result(); err != nil || n < 1 {
+		t.Fatalf("%d replicas have it: %v", n, err)
+	}
+}
+
 // The replica becomes the master when the sentinels miss that, and the old master its
 // replica when it is back.
 func TestRedisSentinelFailover(t *testing.T) {
@@ -92,9 +106,7 @@ func TestRedisSentinelFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := client.Wait(t.Context(), 1, startTimeout).Result(); err != nil || n < 1 {
-		t.Fatalf("%d replicas have it: %v", n, err)
-	}
+	replicated(t, master, "a", "7")
 	master.Kill()
 	if err := soon(t, func() error { return client.Set(t.Context(), "b", "8", 0).Err() }); err != nil {
 		t.Fatal(err)

@@ -165,6 +165,9 @@ func cutClaim(c *cutting) {
 	spec.Queues, spec.Token = append([]pawl.QueueAsk{{Queue: "other", Max: 1}}, spec.Queues...), 7
 	var got pawl.Claimed
 	c.until(func(again bool) (err error) {
+		if again {
+			c.ended() // what is not committed yet is not found
+		}
 		spec.Repeat = again
 		got, err = c.s.Claim(c.Context(), spec)
 		return err
@@ -249,6 +252,9 @@ func cutCycle(c *cutting) {
 	spec.Token = 8
 	var got pawl.Claimed
 	c.until(func(repeat bool) error {
+		if repeat {
+			c.ended()
+		}
 		spec.Repeat = repeat
 		lost, claimed, err := c.s.Cycle(c.Context(), again(all, repeat), spec)
 		got = claimed

@@ -193,20 +193,14 @@ func TestLateCommitIsFirst(t *testing.T) {
 	}
 }
 
-// Bounds of TestLateStarts: those of an idle worker, with wake-ups for the median,
-// since the machine may have other work, and with polling for all.
-const (
-	wakeBound = 100 * time.Millisecond
-	latePoll  = time.Second
-)
-
 // TestLateStarts: what transactions enqueue that stay open while the queue is busy
-// starts soon after their commit, however long that takes.
+// starts after their commit, however long that takes, without a poll or a sweep: there
+// are none. How soon is what the benchmarks tell.
 func TestLateStarts(t *testing.T) {
 	t.Parallel() // it mostly waits
 	s := fresh(t, postgres.Options{})
 	l := &lateStarts{T: t, q: pawl.New(s, nil), holders: beside(t, s, postgres.Options{}), started: map[pawl.ID]chan time.Time{}}
-	runPool(t, l.q, l.run, &worker.Options{Concurrency: 8, Poll: latePoll})
+	runPool(t, l.q, l.run, &worker.Options{Concurrency: 8, Poll: time.Hour, SweepEvery: time.Hour})
 	busy, idle := context.WithCancel(t.Context())
 	var load, holds sync.WaitGroup
 	load.Go(func() { l.keepBusy(busy) })
@@ -271,9 +265,6 @@ func (l *lateStarts) held(d time.Duration) {
 	}
 	slices.Sort(waits)
 	l.Logf("open for %v: started %v after the commits", d, waits)
-	if waits[len(waits)/2] > wakeBound || waits[len(waits)-1] > latePoll+wakeBound {
-		l.Errorf("open for %v: started only %v after the commits", d, waits)
-	}
 }
 
 type lateTx struct {

@@ -91,19 +91,6 @@ func (s *asynqSystem) Enqueue(ctx context.Context, j Job) error {
 	return err
 }
 
-// EnqueueKnown implements [Canceler].
-func (s *asynqSystem) EnqueueKnown(ctx context.Context, j Job) (func(context.Context) error, error) {
-	payload, err := json.Marshal(j.Args)
-	if err != nil {
-		return nil, err
-	}
-	task, err := s.client.EnqueueContext(ctx, asynq.NewTask(kind, payload), s.options(j)...)
-	if err != nil {
-		return nil, err
-	}
-	return func(context.Context) error { return s.inspector.CancelProcessing(task.ID) }, nil
-}
-
 func (s *asynqSystem) options(j Job) []asynq.Option {
 	opts := []asynq.Option{asynq.Queue(queueName)}
 	if j.Queue != "" {

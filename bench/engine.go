@@ -48,7 +48,7 @@ func engineVariants(w *Workload) []Variant {
 	var all []Variant
 	for _, retention := range []string{history, deleteNow} {
 		for _, batch := range []int{pawl.MaxStep, 100, 300} {
-			all = append(all, Variant{Retention: retention, Batch: batch})
+			all = append(all, Variant{Retention: retention, Batch: batch, Extra: batch == 300})
 		}
 	}
 	return all

@@ -12,7 +12,7 @@ const noCancel = "a running job can't be canceled"
 // cancelLatency is the time from the call that cancels a running job to the end
 // of its handler's context.
 func cancelLatency() *Workload {
-	return &Workload{Name: "cancel", About: "from the cancel of a running job to the end of its handler's context", Storages: []string{"postgres", "mysql", "redis", "sqlite", "memory"},
+	return &Workload{Name: "cancel", About: "from the cancel of a running job to the end of its handler's context", Storages: []string{"postgres", "sqlite", "memory"},
 		Works: true, OneRetention: true, Slots: []int{10}, Apart: true,
 		Lacks: map[string]string{"gue": noCancel, "goqite": noCancel, "backlite": noCancel},
 		Takes: func(*Cell) time.Duration { return settleIn + time.Second },

@@ -215,7 +215,7 @@ func TestWaitSeesWhatOthersEnd(t *testing.T) {
 		other := pawl.New(q.Storage(), nil)
 		id := enqueue(t, q, &pawl.Request{})
 		go func() {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // of the bubble's time
 			if err := other.Ack(t.Context(), claim(t, other), nil); err != nil {
 				t.Error(err)
 			}

@@ -266,7 +266,7 @@ func (l lingering) Watch(ctx context.Context, f func(pawl.Event)) error {
 	l.most.Store(max(l.most.Load(), l.watches.Add(1)))
 	defer l.watches.Add(-1)
 	err := l.Storage.(pawl.Watcher).Watch(ctx, f)
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // of the bubble's time
 	return err
 }
 
@@ -288,12 +288,12 @@ func TestClaimDoesNotWaitForTheEndOfAWatch(t *testing.T) {
 			_, err := q.Claim(t.Context(), nil)
 			got <- err
 		}()
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Minute) // of the bubble's time
 		enqueue(t, q, &pawl.Request{})
 		if err := <-got; err != nil || time.Since(start) > 2*time.Minute {
 			t.Errorf("claimed after %v, %v; want by the wake-up of a new Watch", time.Since(start), err)
 		}
-		time.Sleep(2 * time.Minute)
+		time.Sleep(2 * time.Minute) // of the bubble's time
 		if watches.Load() != 0 || most.Load() != 1 {
 			t.Errorf("%d watches are left; at most %d at a time, want 1", watches.Load(), most.Load())
 		}

@@ -209,7 +209,7 @@ func TestExtendLimitsElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(20 * time.Second)
+		time.Sleep(20 * time.Second) // of the bubble's time
 		if n, _ := extends(t, q, func() *pawl.Job { return get(t, q, claimed.ID) }, time.Second); n != 3 {
 			t.Errorf("%d extends, want 3", n)
 		}
@@ -231,7 +231,7 @@ func TestExtendLimitsShortenTheLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // of the bubble's time
 		if err := q.Extend(t.Context(), j, &pawl.ExtendOptions{Lease: 24 * time.Hour}); err != nil {
 			t.Error(err)
 		}
@@ -251,7 +251,7 @@ func TestExtendOfAJobThatWasRead(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second)
+		time.Sleep(10 * time.Second) // of the bubble's time
 		for range 5 {
 			if err := q.Extend(t.Context(), get(t, q, j.ID), nil); err != nil {
 				t.Fatal(err)

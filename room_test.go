@@ -174,7 +174,7 @@ func TestBlockPassesRoomOn(t *testing.T) {
 				blocked := waiting(ctx, q, first...)
 				one := waiting(t.Context(), q, request(""))
 				again := waiting(t.Context(), q, request(""))
-				time.Sleep(3 * time.Hour)
+				time.Sleep(3 * time.Hour) // of the bubble's time
 				wantBlocked(t, one)
 				claim := func() {
 					if _, err := q.Claim(t.Context(), nil); err != nil {
@@ -256,7 +256,7 @@ func TestBlockKeepsTheOrderOfArrival(t *testing.T) {
 		var line []<-chan error
 		for range 20 {
 			line = append(line, waiting(t.Context(), q, &pawl.Request{Kind: "test"}))
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * time.Second) // of the bubble's time
 		}
 		for _, first := range line {
 			if _, err := other.Claim(t.Context(), nil); err != nil {
@@ -264,7 +264,7 @@ func TestBlockKeepsTheOrderOfArrival(t *testing.T) {
 			}
 			last := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
 			wantBlocked(t, last)
-			time.Sleep(2 * time.Second)
+			time.Sleep(2 * time.Second) // of the bubble's time
 			wantDone(t, first)
 			line = append(line, last)
 			wantBlocked(t, last)
@@ -305,8 +305,8 @@ func TestBlockOfWhatIsThere(t *testing.T) {
 			}
 		}
 		enqueue(t, q, &pawl.Request{})
-		wantBlocked(t, first) // it is told by the next poll
-		time.Sleep(2 * time.Hour)
+		wantBlocked(t, first)     // it is told by the next poll
+		time.Sleep(2 * time.Hour) // of the bubble's time
 		wantDone(t, first)
 	})
 }
@@ -322,7 +322,7 @@ func TestBlockSharesAPoll(t *testing.T) {
 			done = append(done, waiting(t.Context(), q, &pawl.Request{Kind: "test"}))
 		}
 		s.enqueues.Store(0)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the bubble's time
 		if n := s.enqueues.Load(); n < 50 || n > 90 {
 			t.Errorf("%d tries in a minute", n)
 		}
@@ -332,7 +332,7 @@ func TestBlockSharesAPoll(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			time.Sleep(1250 * time.Millisecond)
+			time.Sleep(1250 * time.Millisecond) // of the bubble's time
 			wantDone(t, done[i])
 			wantDone(t, done[i+1])
 			if i+2 < len(done) {
@@ -384,7 +384,7 @@ func TestBlockPolls(t *testing.T) {
 		q := full(t, s, time.Second)
 		s.enqueues.Store(0)
 		done := waiting(t.Context(), q, &pawl.Request{Kind: "test"})
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute) // of the bubble's time
 		wantBlocked(t, done)
 		if n := s.enqueues.Load(); n < 50 || n > 90 {
 			t.Errorf("%d tries in a minute", n)
@@ -392,7 +392,7 @@ func TestBlockPolls(t *testing.T) {
 		if _, err := pawl.New(s, nil).Claim(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1250 * time.Millisecond)
+		time.Sleep(1250 * time.Millisecond) // of the bubble's time
 		wantDone(t, done)
 	})
 }

@@ -14,7 +14,7 @@ import (
 type mixed struct {
 	b       *batch
 	e       *enqueue
-	seen    map[pawl.ID]struct{} // by requests of earlier windows too
+	seen    map[pawl.ID]struct{} // by requests before, of earlier windows too
 	exists  map[pawl.ID]struct{}
 	holders map[string]*record
 	added   []*record // not yet stored
@@ -96,7 +96,7 @@ func (e *enqueue) lockQueues(b *batch) error {
 // load reads what the requests may meet.
 func (m *mixed) load(reqs []*pawl.Request) (err error) {
 	if m.e.fresh {
-		m.e.fresh, m.exists = false, make(map[pawl.ID]struct{}) // another try looks itself
+		m.e.fresh = false // another try looks itself
 		return nil
 	}
 	ids := make([]pawl.ID, len(reqs))
@@ -198,7 +198,6 @@ func (m *mixed) add(i int, key string) {
 	r := newRecord(req, m.b.now)
 	r.mark = m.e.mark
 	m.added = append(m.added, r)
-	m.exists[r.id] = struct{}{}
 	if r.held {
 		if m.holders == nil {
 			m.holders = make(map[string]*record)
